@@ -1,0 +1,3 @@
+//! The `reach` binary.
+
+fn main() {}

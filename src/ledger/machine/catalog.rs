@@ -1,0 +1,40 @@
+//! Who offers what: derived from the agents, shared with readers that must not ask the sequencer for every submission.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ledger::ids::{AgentId, Capability, Digest, Namespace};
+use crate::ledger::machine::agent::Sensitive;
+
+/// One registered capability: some agent that is neither offline nor deregistered declares it (semantics 34).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Who declares it, lost ones included.
+    pub providers: BTreeSet<AgentId>,
+    /// For every provider the schemas that a payload must pass there; one set each, without doubles.
+    pub schema_sets: BTreeSet<Vec<Digest>>,
+    /// Does any provider hold its tasks for approval?
+    pub sensitive: Sensitive,
+}
+
+/// Every registered capability.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Catalog {
+    /// By namespace and capability.
+    pub entries: BTreeMap<(Namespace, Capability), Entry>,
+}
+
+impl Catalog {
+    /// The entry of a capability.
+    #[must_use]
+    pub fn of(&self, namespace: &Namespace, capability: &Capability) -> Option<&Entry> {
+        self.entries.get(&(namespace.clone(), capability.clone()))
+    }
+
+    /// Every capability of a namespace, by name.
+    pub fn in_namespace<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = (&'a Capability, &'a Entry)> {
+        self.entries
+            .iter()
+            .filter(move |((ns, _), _)| ns == namespace)
+            .map(|((_, capability), entry)| (capability, entry))
+    }
+}

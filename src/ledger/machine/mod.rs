@@ -1,0 +1,278 @@
+//! The state machine: a pure fold of the ledger. docs/state-machine.md is its face.
+//!
+//! ```text
+//! Proposal ──decide(&State, &Proposal, now)──► Decision { events, answer }
+//! Event ─────apply(&mut State, &Event)───────► Ok | ImpossibleTransition
+//! ```
+//!
+//! `decide` holds every rule and changes nothing; `apply` holds every move and no rule. [`step`] is the two in a row
+//! with the follow-ups (a callback that became due, a batch that settled); live, boot, simulation, audit and what-if
+//! all use it. Here is no clock, no chance, no I/O and no `async`: tests/architecture.rs holds that.
+//!
+//! Every noun is a folder of the same shape: `mod.rs` the struct, `decide.rs` the rules, `apply.rs` the moves,
+//! `properties.rs` the invariants. Learn one, know all.
+
+pub mod access;
+pub mod agent;
+pub mod batch;
+pub mod callback;
+pub mod catalog;
+pub mod command;
+pub mod decision;
+pub mod due;
+pub mod event;
+pub mod policy;
+pub mod task;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::ids::{
+    AgentKey, BatchId, Boot, CallbackId, Capability, Digest, Lineage, Namespace, ReachId, Seq, TokenId,
+};
+use crate::ledger::time::Timestamp;
+
+use access::Access;
+use agent::Agent;
+use batch::Batch;
+use callback::Callback;
+use catalog::Catalog;
+use due::Due;
+use policy::Policies;
+use task::spec::Text;
+use task::status::StatusKind;
+use task::{LaneId, Task};
+
+/// What an idempotency key is bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeySubject {
+    /// A single submission.
+    Task(ReachId),
+    /// A batch.
+    Batch(BatchId),
+}
+
+/// A bound idempotency key, as the store keeps it (semantics 31).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyBinding {
+    /// Bound to what.
+    pub bound_to: KeySubject,
+    /// Fingerprint of the first body.
+    pub fingerprint: Digest,
+    /// Who used it.
+    pub subject: TokenId,
+    /// The first answer's receipt.
+    pub receipt: Seq,
+    /// When it is forgotten.
+    pub until: Timestamp,
+}
+
+/// What a shell read from disk right before a decision (semantics 16).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    /// The task has ended and left memory; this is its final row.
+    Finished(Arc<Task>),
+}
+
+/// Tasks of one namespace, by state, while they are in memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceCount {
+    /// By state; ended ones count while a callback of theirs is open.
+    pub by_state: BTreeMap<StatusKind, u32>,
+}
+
+impl NamespaceCount {
+    /// Tasks in memory: what the namespace bound counts.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.by_state.values().sum()
+    }
+}
+
+/// The fold of the ledger up to [`State::seq`].
+///
+/// Everything unfinished is here; what has ended is in the store's rows. What was decided but is not yet durable stays
+/// in the `departed_*` and `keys` areas until its commit returns, and is asked first, so there is no window in which a
+/// reader or a decision misses it (semantics 16). [`State::forget`] empties them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    pub(in crate::ledger::machine) lineage: Lineage,
+    pub(in crate::ledger::machine) boot: Boot,
+    pub(in crate::ledger::machine) seq: Seq,
+    pub(in crate::ledger::machine) at: Timestamp,
+    pub(in crate::ledger::machine) wall_offset: i64,
+    pub(in crate::ledger::machine) tasks: BTreeMap<ReachId, Task>,
+    pub(in crate::ledger::machine) agents: BTreeMap<AgentKey, Agent>,
+    pub(in crate::ledger::machine) callbacks: BTreeMap<CallbackId, Callback>,
+    pub(in crate::ledger::machine) batches: BTreeMap<BatchId, Batch>,
+    pub(in crate::ledger::machine) access: Arc<Access>,
+    pub(in crate::ledger::machine) policies: Arc<Policies>,
+    // Derived from the above; rebuilt when a snapshot is read.
+    pub(in crate::ledger::machine) due: Due,
+    pub(in crate::ledger::machine) catalog: Arc<Catalog>,
+    pub(in crate::ledger::machine) lanes: BTreeMap<LaneId, u32>,
+    pub(in crate::ledger::machine) counts: BTreeMap<Namespace, NamespaceCount>,
+    pub(in crate::ledger::machine) pushes: BTreeSet<ReachId>,
+    pub(in crate::ledger::machine) orphans: BTreeSet<(Timestamp, ReachId)>,
+    pub(in crate::ledger::machine) callbacks_due: BTreeSet<(Timestamp, CallbackId)>,
+    // Decided, not yet durable: not part of the digest.
+    pub(in crate::ledger::machine) departed: BTreeMap<ReachId, Task>,
+    pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, Batch>,
+    pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, Callback>,
+    pub(in crate::ledger::machine) keys: BTreeMap<(Namespace, Text), KeyBinding>,
+}
+
+/// Reading. Nothing outside the machine can change a state but by [`step`] and [`apply`].
+impl State {
+    /// The history that it folds.
+    #[must_use]
+    pub const fn lineage(&self) -> Lineage {
+        self.lineage
+    }
+
+    /// The current start of the hub.
+    #[must_use]
+    pub const fn boot(&self) -> Boot {
+        self.boot
+    }
+
+    /// The last event folded.
+    #[must_use]
+    pub const fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// Ledger time of that event.
+    #[must_use]
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Wall clock minus ledger time, in milliseconds, as last recorded.
+    #[must_use]
+    pub const fn wall_offset(&self) -> i64 {
+        self.wall_offset
+    }
+
+    /// A task in memory: unfinished, or ended with an open callback, or ended and not yet durable.
+    #[must_use]
+    pub fn task(&self, id: ReachId) -> Option<&Task> {
+        self.tasks.get(&id).or_else(|| self.departed.get(&id))
+    }
+
+    /// Every task that is unfinished or has an open callback, by id.
+    #[must_use]
+    pub const fn tasks(&self) -> &BTreeMap<ReachId, Task> {
+        &self.tasks
+    }
+
+    /// One agent.
+    #[must_use]
+    pub fn agent(&self, key: &AgentKey) -> Option<&Agent> {
+        self.agents.get(key)
+    }
+
+    /// Every agent ever registered.
+    #[must_use]
+    pub const fn agents(&self) -> &BTreeMap<AgentKey, Agent> {
+        &self.agents
+    }
+
+    /// Who offers what.
+    #[must_use]
+    pub const fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// Agents that declare the capability and are neither offline nor deregistered (semantics 34).
+    pub fn providers<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        capability: &Capability,
+    ) -> impl Iterator<Item = &'a Agent> + 'a {
+        let names = self.catalog.of(namespace, capability).map(|entry| &entry.providers);
+        names.into_iter().flatten().filter_map(move |agent_id| {
+            self.agents.get(&AgentKey { namespace: namespace.clone(), agent_id: agent_id.clone() })
+        })
+    }
+
+    /// A batch that has not settled, or has and is not yet durable, or has an open callback.
+    #[must_use]
+    pub fn batch(&self, id: BatchId) -> Option<&Batch> {
+        self.batches.get(&id).or_else(|| self.departed_batches.get(&id))
+    }
+
+    /// Every such batch.
+    #[must_use]
+    pub const fn batches(&self) -> &BTreeMap<BatchId, Batch> {
+        &self.batches
+    }
+
+    /// A callback that is due, or settled and not yet durable.
+    #[must_use]
+    pub fn callback(&self, id: CallbackId) -> Option<&Callback> {
+        self.callbacks.get(&id).or_else(|| self.departed_callbacks.get(&id))
+    }
+
+    /// Every due callback.
+    #[must_use]
+    pub const fn callbacks(&self) -> &BTreeMap<CallbackId, Callback> {
+        &self.callbacks
+    }
+
+    /// Due callbacks by the time of their next try.
+    #[must_use]
+    pub const fn callbacks_due(&self) -> &BTreeSet<(Timestamp, CallbackId)> {
+        &self.callbacks_due
+    }
+
+    /// Tokens that are not revoked.
+    #[must_use]
+    pub const fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    /// Rules by namespace.
+    #[must_use]
+    pub const fn policies(&self) -> &Arc<Policies> {
+        &self.policies
+    }
+
+    /// The one timer index.
+    #[must_use]
+    pub const fn due(&self) -> &Due {
+        &self.due
+    }
+
+    /// How many tasks are queued in a lane.
+    #[must_use]
+    pub fn lane_len(&self, lane: LaneId) -> u32 {
+        self.lanes.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// Tasks in memory by namespace and state.
+    #[must_use]
+    pub const fn counts(&self) -> &BTreeMap<Namespace, NamespaceCount> {
+        &self.counts
+    }
+
+    /// Pushes handed over and not acknowledged.
+    #[must_use]
+    pub const fn pushes(&self) -> &BTreeSet<ReachId> {
+        &self.pushes
+    }
+
+    /// Orphaned tasks, oldest first.
+    #[must_use]
+    pub const fn orphans(&self) -> &BTreeSet<(Timestamp, ReachId)> {
+        &self.orphans
+    }
+
+    /// A key bound by a decision that is not yet durable.
+    #[must_use]
+    pub fn key(&self, namespace: &Namespace, key: &Text) -> Option<&KeyBinding> {
+        self.keys.get(&(namespace.clone(), key.clone()))
+    }
+}

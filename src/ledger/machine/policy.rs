@@ -1,0 +1,49 @@
+//! Thresholds and bounds as facts, per namespace, changed while running (R-REG-5, R-RTE-10).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::ids::Namespace;
+
+/// The rules of one namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Missed heartbeats until `unhealthy`, 1 to 1,000; default 3 (R-REG-5).
+    pub unhealthy_after: u32,
+    /// Missed heartbeats until `lost`, more than `unhealthy_after`; default 9 (R-REG-5).
+    pub lost_after: u32,
+    /// Orphans replayed a second, 1 to 100,000; default 20 (R-REC-2).
+    pub replays_per_second: u32,
+    /// Queued tasks in one lane; default 100,000 (semantics 22).
+    pub lane_bound: u32,
+    /// Unfinished tasks in the namespace; default 1,000,000 (semantics 22).
+    pub namespace_bound: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            unhealthy_after: 3,
+            lost_after: 9,
+            replays_per_second: 20,
+            lane_bound: 100_000,
+            namespace_bound: 1_000_000,
+        }
+    }
+}
+
+/// Every namespace that departs from the defaults.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policies {
+    /// By namespace.
+    pub by_namespace: BTreeMap<Namespace, Policy>,
+}
+
+impl Policies {
+    /// The rules that hold in `namespace`.
+    #[must_use]
+    pub fn of(&self, namespace: &Namespace) -> Policy {
+        self.by_namespace.get(namespace).cloned().unwrap_or_default()
+    }
+}

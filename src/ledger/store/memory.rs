@@ -1,0 +1,1 @@
+//! In memory, with faults on demand: for simulation and tests.

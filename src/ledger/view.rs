@@ -1,0 +1,142 @@
+//! What readers may see: durable state and durable history, wherever it lies.
+//!
+//! A live task is in the state, a finished one in the store's rows; a reader asks here and need not know which.
+
+use std::sync::Arc;
+
+use crate::ledger::handle::{Ledger, Receipt, Unavailable};
+use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, Seq};
+use crate::ledger::machine::batch::Batch;
+use crate::ledger::machine::command::CallbackRow;
+use crate::ledger::machine::task::Task;
+use crate::ledger::store::{Body, BodyKey, FinishedFilter, ReadError, StoredEvent};
+
+impl From<ReadError> for Unavailable {
+    fn from(error: ReadError) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+impl Ledger {
+    /// A task, live or finished, with every event's seq.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn task(&self, id: ReachId) -> Result<Option<Task>, Unavailable> {
+        if let Some(task) = self.ask(move |state| state.task(id).cloned()).await? {
+            return Ok(Some(task));
+        }
+        self.on_disk(move |store| {
+            let Some(mut task) = store.finished(id)? else { return Ok(None) };
+            task.seqs.extend(store.after(id)?);
+            Ok(Some(task))
+        })
+        .await
+    }
+
+    /// A batch, live or settled.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn batch(&self, id: BatchId) -> Result<Option<Batch>, Unavailable> {
+        if let Some(batch) = self.ask(move |state| state.batch(id).cloned()).await? {
+            return Ok(Some(batch));
+        }
+        self.on_disk(move |store| store.batch(id)).await
+    }
+
+    /// The events at those seqs, in that order.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer, or one is missing.
+    pub async fn events_at(&self, seqs: Vec<Seq>) -> Result<Vec<StoredEvent>, Unavailable> {
+        self.on_disk(move |store| {
+            seqs.into_iter()
+                .map(|seq| {
+                    store.event(seq)?.ok_or_else(|| ReadError::Damaged {
+                        seq,
+                        last_good: Seq(seq.0.saturating_sub(1)),
+                        what: "the event is missing".to_owned(),
+                    })
+                })
+                .collect()
+        })
+        .await
+    }
+
+    /// At most `limit` durable events after `after`.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn events_after(&self, after: Seq, limit: usize) -> Result<Vec<StoredEvent>, Unavailable> {
+        self.on_disk(move |store| store.events(after, limit)).await
+    }
+
+    /// Finished tasks, newest first.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn finished(
+        &self,
+        namespace: Namespace,
+        filter: FinishedFilter,
+        before: Option<ReachId>,
+        limit: usize,
+    ) -> Result<Vec<Task>, Unavailable> {
+        self.on_disk(move |store| store.list_finished(&namespace, &filter, before, limit)).await
+    }
+
+    /// Settled callbacks that were not delivered, by id.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn settled_callbacks(
+        &self,
+        namespace: Namespace,
+        after: Option<CallbackId>,
+        limit: usize,
+    ) -> Result<Vec<(CallbackId, CallbackRow)>, Unavailable> {
+        self.on_disk(move |store| store.list_callbacks(&namespace, after, limit)).await
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn settled_callback(&self, id: CallbackId) -> Result<Option<CallbackRow>, Unavailable> {
+        self.on_disk(move |store| store.callback(id)).await
+    }
+
+    /// A body, whole.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn body(&self, key: BodyKey) -> Result<Option<Body>, Unavailable> {
+        self.on_disk(move |store| store.body(&key)).await
+    }
+
+    /// Several bodies in one trip: one answer a key, in order.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn bodies(&self, keys: Vec<BodyKey>) -> Result<Vec<Option<Body>>, Unavailable> {
+        self.on_disk(move |store| keys.iter().map(|key| store.body(key)).collect()).await
+    }
+
+    /// The receipt of an event of long ago.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn receipt(&self, seq: Seq) -> Result<Option<Receipt>, Unavailable> {
+        self.on_disk(move |store| Ok(store.event(seq)?.map(|event| Receipt { seq, hash: event.hash() }))).await
+    }
+
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn crate::ledger::store::Store) -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let store = Arc::clone(&self.store);
+        let read = tokio::task::spawn_blocking(move || read(&*store));
+        Ok(read.await.map_err(|error| Unavailable::Unreadable(error.to_string()))??)
+    }
+}
