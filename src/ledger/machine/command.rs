@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{
-    AgentId, AttemptNo, BatchId, Boot, CallbackId, Digest, Incarnation, LeaseDigest, Namespace, ReachId, TokenId,
-    TraceContext,
+    AgentId, AttemptNo, BatchId, Boot, CallbackId, Digest, Incarnation, LeaseDigest, Lineage, Namespace, ReachId,
+    TokenId, TraceContext,
 };
 use crate::ledger::machine::access::Token;
 use crate::ledger::machine::agent::{Declaration, DrainMode};
@@ -365,6 +365,8 @@ pub enum Command {
         wall_offset: i64,
         /// Program version.
         version: Text,
+        /// The history that begins, drawn at the store's creation; only an empty state takes it.
+        lineage: Option<Lineage>,
     },
     /// The hub stops cleanly.
     StopHub {

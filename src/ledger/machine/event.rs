@@ -331,6 +331,16 @@ event_bodies! {
         /// Under which attempt.
         attempt: AttemptNo,
     }
+    /// A heartbeat's answer told it that a task ended without its word: from now on its silence frees the slot
+    /// (semantics 6).
+    209 "agent-told" AgentTold {
+        /// Which agent.
+        agent: AgentId,
+        /// Which task ended.
+        task: ReachId,
+        /// Under which attempt it held it.
+        attempt: AttemptNo,
+    }
 
     /// A task was accepted; it says whether it is queued, scheduled or awaits approval.
     300 "task-submitted" TaskSubmitted {
@@ -756,6 +766,7 @@ impl EventBody {
             Self::TaskSchemaChecked(e) => Some(e.task),
             Self::TaskStaleReportRefused(e) => Some(e.task),
             Self::AgentSlotFreed(_)
+            | Self::AgentTold(_)
             | Self::LineageStarted(_)
             | Self::HubStarted(_)
             | Self::HubStopped(_)
@@ -818,6 +829,7 @@ impl EventBody {
             Self::AgentLeft(e) => Some(&e.agent),
             Self::AgentDeregistered(e) => Some(&e.agent),
             Self::AgentSlotFreed(e) => Some(&e.agent),
+            Self::AgentTold(e) => Some(&e.agent),
             Self::TaskDispatched(e) => Some(&e.agent),
             Self::TaskStaleReportRefused(e) => Some(&e.agent),
             _ => None,

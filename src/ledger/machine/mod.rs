@@ -117,10 +117,11 @@ pub struct State {
     pub(in crate::ledger::machine) pushes: BTreeSet<ReachId>,
     pub(in crate::ledger::machine) orphans: BTreeSet<(Timestamp, ReachId)>,
     pub(in crate::ledger::machine) callbacks_due: BTreeSet<(Timestamp, CallbackId)>,
+    pub(in crate::ledger::machine) draining: BTreeSet<AgentKey>,
     // Decided, not yet durable: not part of the digest.
     pub(in crate::ledger::machine) departed: BTreeMap<ReachId, Task>,
-    pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, Batch>,
-    pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, Callback>,
+    pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, (Seq, Batch)>,
+    pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, (Seq, Callback)>,
     pub(in crate::ledger::machine) keys: BTreeMap<(Namespace, Text), KeyBinding>,
 }
 
@@ -201,7 +202,7 @@ impl State {
     /// A batch that has not settled, or has and is not yet durable, or has an open callback.
     #[must_use]
     pub fn batch(&self, id: BatchId) -> Option<&Batch> {
-        self.batches.get(&id).or_else(|| self.departed_batches.get(&id))
+        self.batches.get(&id).or_else(|| self.departed_batches.get(&id).map(|(_, batch)| batch))
     }
 
     /// Every such batch.
@@ -213,7 +214,7 @@ impl State {
     /// A callback that is due, or settled and not yet durable.
     #[must_use]
     pub fn callback(&self, id: CallbackId) -> Option<&Callback> {
-        self.callbacks.get(&id).or_else(|| self.departed_callbacks.get(&id))
+        self.callbacks.get(&id).or_else(|| self.departed_callbacks.get(&id).map(|(_, callback)| callback))
     }
 
     /// Every due callback.

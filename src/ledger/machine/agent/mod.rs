@@ -203,6 +203,8 @@ pub struct Agent {
     pub held: BTreeSet<ReachId>,
     /// Slots kept by tasks that ended under an acknowledged lease without its word, until then at the latest (semantics 6).
     pub ghosts: BTreeMap<(ReachId, AttemptNo), Timestamp>,
+    /// Those ghosts of which a heartbeat's answer has told it (semantics 6).
+    pub told: BTreeSet<(ReachId, AttemptNo)>,
     /// First registration.
     pub registered_at: Timestamp,
     /// When it last became healthy again after a loss.
