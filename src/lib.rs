@@ -4,4 +4,5 @@
 //! happen when something broke. The API lets the world ask and tell.* Everyone proposes commands; only the ledger
 //! decides. That is the whole architecture; ARCHITECTURE.md has the picture.
 
+pub mod api;
 pub mod ledger;

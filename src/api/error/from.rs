@@ -1,0 +1,166 @@
+//! One conversion for each floor below: what the core refuses is the caller's, what the hub can't do is ours.
+
+use crate::ledger::handle::{Refusal, Unavailable};
+use crate::ledger::ids::{Digest, IdError};
+use crate::ledger::machine::decision::{LeaseWhy, Rejection};
+use crate::ledger::time::Millis;
+
+use super::{ApiError, Code};
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Rejected(rejection) => rejection.into(),
+            Refusal::Unavailable(why) => why.into(),
+        }
+    }
+}
+
+impl From<Unavailable> for ApiError {
+    fn from(why: Unavailable) -> Self {
+        let detail = why.to_string();
+        match why {
+            Unavailable::Busy => Self::new(Code::Busy, detail).retry_after(jittered(1_000)),
+            Unavailable::Starting => Self::new(Code::Starting, detail).retry_after(jittered(2_000)),
+            Unavailable::Stopping => Self::new(Code::Stopping, detail).retry_after(jittered(5_000)),
+            Unavailable::DiskFull => Self::new(Code::DiskFull, detail).retry_after(jittered(30_000)),
+            Unavailable::Failed => Self::new(Code::OutcomeUnknown, detail),
+            Unavailable::Unreadable(what) => {
+                // What a disk says is for the operator's log, not for callers.
+                tracing::error!(error = %what, "the ledger could not be read");
+                Code::LedgerUnreadable.into()
+            }
+        }
+    }
+}
+
+/// Between `base` and twice that, so that callers do not come back all at once (proof 3.5).
+fn jittered(base: u64) -> Millis {
+    let mut byte = [0u8; 1];
+    let part = if getrandom::fill(&mut byte).is_ok() { u64::from(byte[0]) } else { 0 };
+    Millis(base + base * part / 256)
+}
+
+/// A fingerprint as it is shown: 8 hex digits (semantics 31).
+fn short(digest: &Digest) -> String {
+    digest.to_string().chars().take(8).collect()
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::TaskUnknown
+            | Rejection::AgentUnknown
+            | Rejection::BatchUnknown
+            | Rejection::CallbackUnknown
+            | Rejection::TokenUnknown => Self::not_found(),
+            Rejection::IncarnationSuperseded { current } => Self::new(
+                Code::IncarnationSuperseded,
+                format!("incarnation {} holds this agent id now", current.0),
+            )
+            .fact("current_incarnation", current.0),
+            Rejection::AgentNotRegistered => Code::AgentNotRegistered.into(),
+            Rejection::AgentDraining => Code::AgentDraining.into(),
+            Rejection::CapabilityNotRegistered { capability } => {
+                Self::new(Code::CapabilityNotRegistered, format!("no agent offers {capability}"))
+                    .at("/capability", "not registered")
+            }
+            Rejection::CapabilityNotAllowed { capability } => {
+                Self::new(Code::CapabilityNotAllowed, format!("this token may not call {capability}"))
+                    .at("/capability", "not allowed")
+            }
+            Rejection::PayloadRefused { .. } => {
+                Self::from(Code::PayloadRefused).at("/payload", "every schema on offer refuses it")
+            }
+            Rejection::DeadlinePast { deadline, now } => {
+                Self::new(Code::DeadlinePast, format!("the deadline {deadline} is not after {now}"))
+                    .at("/deadline", "lies in the past")
+            }
+            Rejection::NotBeforeAfterDeadline => {
+                Self::from(Code::NotBeforeAfterDeadline).at("/not_before", "lies at or after the deadline")
+            }
+            Rejection::QueueFull { bound, limit, retry_after } => {
+                Self::new(Code::QueueFull, format!("the {bound} bound of {limit} tasks is reached for this class"))
+                    .fact("bound", bound)
+                    .fact("limit", limit)
+                    .retry_after(retry_after)
+            }
+            Rejection::KeyReused { first, this } => key_reused(first.as_ref(), &this),
+            Rejection::IdTaken => Code::IdTaken.into(),
+            Rejection::BatchNotOpen { .. } => Code::BatchNotOpen.into(),
+            Rejection::CallbackStillDue { .. } => Code::CallbackStillDue.into(),
+            Rejection::TokenTaken { .. } => Code::IdTaken.into(),
+            Rejection::DeclarationTooLarge { limit } => {
+                Self::new(Code::DeclarationTooLarge, format!("it must encode to at most {limit} bytes"))
+            }
+            Rejection::PolicyInvalid { why } => Self::new(Code::PolicyInvalid, why),
+            Rejection::NoFreeSlot { .. } => Code::NoFreeSlot.into(),
+            Rejection::AgentNotOpen { .. } => Code::AgentNotOpen.into(),
+            report @ (Rejection::LeaseSuperseded { .. }
+            | Rejection::OutcomeConflict { .. }
+            | Rejection::TaskTerminal { .. }
+            | Rejection::AlreadyAcknowledged
+            | Rejection::NotAwaitingApproval { .. }
+            | Rejection::MovedOn { .. }) => task_conflict(report),
+        }
+    }
+}
+
+/// What a report or an operator's word is answered when the task stands elsewhere (semantics 14).
+#[expect(clippy::wildcard_enum_match_arm, reason = "takes over the task's conflicts only; the caller's match has no such arm")]
+fn task_conflict(rejection: Rejection) -> ApiError {
+    match rejection {
+        Rejection::LeaseSuperseded { why } => {
+            let detail = match why {
+                LeaseWhy::Attempt(current) => format!("attempt {} is the current one", current.0),
+                LeaseWhy::Token => "the attempt is current, but this is not its lease".to_owned(),
+                LeaseWhy::Ended => "the attempt's lease has ended and none is valid now".to_owned(),
+                LeaseWhy::Holder => "the lease is held by another agent or a newer incarnation".to_owned(),
+            };
+            let error = ApiError::new(Code::LeaseSuperseded, detail);
+            match why {
+                LeaseWhy::Attempt(current) => error.fact("current_attempt", current.0),
+                LeaseWhy::Token | LeaseWhy::Ended | LeaseWhy::Holder => error,
+            }
+        }
+        Rejection::OutcomeConflict { first } => {
+            ApiError::new(Code::OutcomeConflict, format!("event {first} holds the first outcome")).fact("seq", first.0)
+        }
+        Rejection::TaskTerminal { state, seq } => {
+            ApiError::new(Code::TaskTerminal, format!("it is {} since event {seq}", state.name()))
+                .fact("state", state.name())
+                .fact("seq", seq.0)
+        }
+        Rejection::AlreadyAcknowledged => Code::AlreadyAcknowledged.into(),
+        Rejection::NotAwaitingApproval { state } => {
+            ApiError::new(Code::NotAwaitingApproval, format!("it is {}", state.name())).fact("state", state.name())
+        }
+        Rejection::MovedOn { state } => {
+            ApiError::new(Code::StateChanged, format!("it is {} now", state.name())).fact("state", state.name())
+        }
+        other => {
+            tracing::error!(rejection = ?other, "a rejection without an answer of its own");
+            Code::Internal.into()
+        }
+    }
+}
+
+fn key_reused(first: Option<&Digest>, this: &Digest) -> ApiError {
+    match first {
+        Some(first) => ApiError::new(
+            Code::IdempotencyKeyReused,
+            format!("the first body has fingerprint {}, this one {}", short(first), short(this)),
+        )
+        .fact("first_fingerprint", short(first))
+        .fact("this_fingerprint", short(this)),
+        // Another subject's key: say nothing about its body (semantics 31).
+        None => ApiError::new(Code::IdempotencyKeyReused, "the key is in use in this namespace"),
+    }
+}
+
+/// An id inside a body: a precise refusal. Ids in paths never come here; they are the plain 404.
+impl From<IdError> for ApiError {
+    fn from(error: IdError) -> Self {
+        Self::new(Code::InvalidField, error.to_string())
+    }
+}

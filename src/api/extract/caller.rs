@@ -1,0 +1,234 @@
+//! Who calls: a verified token, the namespace it means, and what it may do there.
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+
+use crate::api::App;
+use crate::api::auth::token::{DEV_TOKEN_ID, Grant, verify};
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::ledger::ids::{AgentId, AgentKey, Capability, Incarnation, Namespace, TokenId, TraceContext};
+use crate::ledger::machine::access::{Reach, Scope};
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::event::Actor;
+
+/// A verified token without a namespace yet: for calls about the whole hub.
+#[derive(Debug, Clone)]
+pub struct Bearer {
+    grant: Grant,
+    /// The caller's trace, if it sent a valid one.
+    pub trace: Option<TraceContext>,
+}
+
+/// A verified token and the namespace that the call means.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    bearer: Bearer,
+    /// Public id of the token.
+    pub token: TokenId,
+    /// Where the call acts.
+    pub namespace: Namespace,
+}
+
+impl FromRequestParts<App> for Bearer {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let shown = bearer_token(parts)?;
+        let access = app.ledger.published().access;
+        let grant = verify(shown, &access, app.options.dev.as_ref(), app.ledger.now())
+            .ok_or_else(|| ApiError::from(Code::Unauthenticated))?;
+        // W3C Trace Context: what does not parse is ignored, never refused.
+        let trace = parts.headers.get("traceparent").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+        Ok(Self { grant, trace })
+    }
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let bearer = Bearer::from_request_parts(parts, app).await?;
+        let named = named_namespace(parts)?;
+        let token = bearer.id();
+        let namespace = match (&bearer.grant, bearer.grant.token().map(|token| &token.reach), named) {
+            (Grant::Dev(_), _, Some(named)) | (Grant::Stored(..), Some(Reach::All), Some(named)) => named,
+            (Grant::Dev(home), _, None) => home.clone(),
+            (Grant::Stored(..), Some(Reach::One(home)), None) => home.clone(),
+            (Grant::Stored(..), Some(Reach::One(home)), Some(named)) if named == *home => named,
+            // Another's namespace looks like one that does not exist.
+            (Grant::Stored(..), Some(Reach::One(_)), Some(_)) => return Err(ApiError::not_found()),
+            (Grant::Stored(..), Some(Reach::All), None) => return Err(Code::NamespaceMissing.into()),
+            (Grant::Stored(..), None, _) => return Err(Code::Unauthenticated.into()),
+        };
+        Ok(Self { bearer, token, namespace })
+    }
+}
+
+fn bearer_token(parts: &Parts) -> ApiResult<&str> {
+    let mut shown = parts.headers.get_all(AUTHORIZATION).iter();
+    let (Some(header), None) = (shown.next(), shown.next()) else {
+        return Err(Code::Unauthenticated.into());
+    };
+    let text = header.to_str().map_err(|_| ApiError::from(Code::Unauthenticated))?;
+    match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
+        Some(_) | None => Err(Code::Unauthenticated.into()),
+    }
+}
+
+fn named_namespace(parts: &Parts) -> ApiResult<Option<Namespace>> {
+    let mut named = parts.headers.get_all("reach-namespace").iter();
+    let (first, None) = (named.next(), named.next()) else {
+        return Err(ApiError::new(Code::InvalidHeader, "Reach-Namespace is sent more than once"));
+    };
+    let Some(header) = first else { return Ok(None) };
+    let parsed = header.to_str().ok().and_then(|text| Namespace::new(text).ok());
+    parsed.map(Some).ok_or_else(|| ApiError::new(Code::InvalidHeader, "Reach-Namespace is not a namespace"))
+}
+
+impl Bearer {
+    /// Public id of the token.
+    #[must_use]
+    pub fn id(&self) -> TokenId {
+        match &self.grant {
+            Grant::Stored(_, id) => id.clone(),
+            Grant::Dev(_) => dev_id(),
+        }
+    }
+
+    /// Refuses a token without `scope`.
+    ///
+    /// # Errors
+    /// 403 `scope-missing`, naming the scope.
+    pub fn require(&self, scope: Scope) -> ApiResult<()> {
+        match self.grant.token() {
+            Some(token) if !token.scopes.contains(&scope) => {
+                Err(ApiError::new(Code::ScopeMissing, format!("this call needs the scope {}", scope.name()))
+                    .fact("scope", scope.name()))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Refuses a token that does not hold in every namespace.
+    ///
+    /// # Errors
+    /// 403 `scope-missing`.
+    pub fn require_everywhere(&self, scope: Scope) -> ApiResult<()> {
+        self.require(scope)?;
+        match self.grant.token().map(|token| &token.reach) {
+            Some(Reach::One(_)) => Err(ApiError::new(
+                Code::ScopeMissing,
+                format!("this call needs the scope {} over all namespaces", scope.name()),
+            )),
+            Some(Reach::All) | None => Ok(()),
+        }
+    }
+
+    /// May it act in that namespace?
+    #[must_use]
+    pub fn reaches(&self, namespace: &Namespace) -> bool {
+        match self.grant.token().map(|token| &token.reach) {
+            Some(Reach::One(home)) => home == namespace,
+            Some(Reach::All) | None => true,
+        }
+    }
+
+    /// The scopes that it has.
+    #[must_use]
+    pub fn scopes(&self) -> &[Scope] {
+        self.grant.token().map_or(&Scope::ALL, |token| &token.scopes)
+    }
+
+    /// May it call the capability?
+    #[must_use]
+    pub fn can_call(&self, capability: &Capability) -> bool {
+        self.grant.token().is_none_or(|token| token.capabilities.is_empty() || token.capabilities.contains(capability))
+    }
+
+    /// May it act as that agent (semantics 7)?
+    #[must_use]
+    pub fn can_act_as(&self, agent: &AgentId) -> bool {
+        self.grant.token().is_none_or(|token| {
+            token.scopes.contains(&Scope::Admin)
+                || token.agents.iter().any(|pattern| match pattern.strip_suffix('*') {
+                    Some(prefix) => agent.as_str().starts_with(prefix),
+                    None => agent.as_str() == &**pattern,
+                })
+        })
+    }
+}
+
+impl Caller {
+    /// Refuses a token without `scope`.
+    ///
+    /// # Errors
+    /// 403 `scope-missing`, naming the scope.
+    pub fn require(&self, scope: Scope) -> ApiResult<()> {
+        self.bearer.require(scope)
+    }
+
+    /// Refuses a token that may not act as that agent (semantics 7).
+    ///
+    /// # Errors
+    /// The plain 404, as for an agent that does not exist.
+    pub fn may_act_as(&self, agent: &AgentId) -> ApiResult<()> {
+        if self.bearer.can_act_as(agent) { Ok(()) } else { Err(ApiError::not_found()) }
+    }
+
+    /// Refuses a token whose capabilities do not include this one. Asked before whether anybody offers it, so the
+    /// answer tells nothing about that.
+    ///
+    /// # Errors
+    /// 403 `capability-not-allowed`.
+    pub fn may_call(&self, capability: &Capability) -> ApiResult<()> {
+        if self.bearer.can_call(capability) {
+            return Ok(());
+        }
+        Err(ApiError::new(Code::CapabilityNotAllowed, format!("this token may not call {capability}"))
+            .at("/capability", "not allowed"))
+    }
+
+    /// The token behind the call.
+    #[must_use]
+    pub const fn bearer(&self) -> &Bearer {
+        &self.bearer
+    }
+
+    /// The caller's trace.
+    #[must_use]
+    pub const fn trace(&self) -> Option<TraceContext> {
+        self.bearer.trace
+    }
+
+    /// The agent of that id in the call's namespace.
+    #[must_use]
+    pub fn agent_key(&self, agent: AgentId) -> AgentKey {
+        AgentKey { namespace: self.namespace.clone(), agent_id: agent }
+    }
+
+    /// A command as this token's doing.
+    #[must_use]
+    pub fn proposal(&self, command: Command) -> Proposal {
+        self.propose_as(Actor::Token(self.token.clone()), command)
+    }
+
+    /// A command as an agent's doing.
+    #[must_use]
+    pub fn agent_proposal(&self, agent: AgentId, incarnation: Incarnation, command: Command) -> Proposal {
+        self.propose_as(Actor::Agent { agent_id: agent, incarnation }, command)
+    }
+
+    fn propose_as(&self, actor: Actor, command: Command) -> Proposal {
+        Proposal { namespace: Some(self.namespace.clone()), actor, trace: self.bearer.trace, command }
+    }
+}
+
+/// The reserved id of the development token.
+fn dev_id() -> TokenId {
+    use std::sync::LazyLock;
+    static DEV: LazyLock<TokenId> =
+        LazyLock::new(|| TokenId::new(DEV_TOKEN_ID).expect("the reserved id is inside the alphabet"));
+    DEV.clone()
+}

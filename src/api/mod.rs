@@ -1,0 +1,87 @@
+//! Floor 3: how the world asks and tells.
+//!
+//! Why thin: a handler checks what came in, proposes a command or asks the state, and writes down the answer. Rules live
+//! below; an API that held one would have to be asked by every other door too.
+//!
+//! Every route is made with `routes!`, so none can be missing from /openapi.json.
+
+pub mod auth;
+pub mod error;
+pub mod extract;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::ledger::handle::Ledger;
+
+use auth::token::DevToken;
+
+/// What the API is told at the start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The development token, if this is a development hub.
+    pub dev: Option<DevToken>,
+    /// Open connections at most; more wait in the kernel's queue. Default 10,000.
+    pub max_connections: usize,
+    /// A request's head must have arrived by then; an idle connection is closed after it. Default 30 s.
+    pub header_timeout: Duration,
+    /// A request's body must have arrived by then. Default 60 s.
+    pub body_timeout: Duration,
+    /// At a stop, open calls may finish within this. Default 10 s.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            dev: None,
+            max_connections: 10_000,
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(60),
+            shutdown_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What every handler needs: cheap to clone, for axum clones it for each call.
+#[derive(Clone)]
+pub struct App(Arc<Parts>);
+
+/// The parts of an [`App`].
+pub struct Parts {
+    /// The way to everything that is known.
+    pub ledger: Ledger,
+    /// What the API was told at the start.
+    pub options: Options,
+}
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl App {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+/// Every route of the API, with its part of the OpenAPI document. A resource has a `routes()` of its own.
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+}
+
+/// The whole API as one service.
+#[must_use]
+pub fn router(app: App) -> axum::Router {
+    let (router, _document) = routes().split_for_parts();
+    router.fallback(error::no_such_path).method_not_allowed_fallback(error::no_such_method).with_state(app)
+}
