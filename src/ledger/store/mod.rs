@@ -3,7 +3,18 @@
 //! One commit is one frame: version, boot, first seq, count and the hash of the frame before it. Rows and bodies are
 //! durable with it or before it. A store keeps the log, the rows of what has ended, bodies by task, snapshots and a
 //! small register. It never decides anything.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | [`codec`] | events and rows as bytes |
+//! | [`block`] | one commit as bytes, and its hash |
+//! | [`memory`] | a store without a disk, with faults on demand |
+//! | `contract.rs` | the tests that every store must pass |
 
+pub mod block;
+pub mod codec;
+#[cfg(test)]
+pub(crate) mod contract;
 pub mod memory;
 
 use std::sync::Arc;

@@ -181,6 +181,8 @@ pub struct Task {
     pub interruptions: u32,
     /// Dispatches that never started, in a row and in all.
     pub never_started: u32,
+    /// The agent that held it last, under the last dispatch; stays when the task has ended.
+    pub agent: Option<AgentId>,
     /// The agent that failed it last, to be avoided where another can serve.
     pub avoid: Option<AgentId>,
     /// Verdicts of schema checks, growing with later registrations.
