@@ -21,7 +21,10 @@ pub mod command;
 pub mod decision;
 pub mod due;
 pub mod event;
+pub(in crate::ledger::machine) mod hub;
+pub mod index;
 pub mod policy;
+pub mod step;
 pub mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +43,7 @@ use batch::Batch;
 use callback::Callback;
 use catalog::Catalog;
 use due::Due;
+use index::Departed;
 use policy::Policies;
 use task::spec::Text;
 use task::status::StatusKind;
@@ -120,8 +124,8 @@ pub struct State {
     pub(in crate::ledger::machine) draining: BTreeSet<AgentKey>,
     // Decided, not yet durable: not part of the digest.
     pub(in crate::ledger::machine) departed: BTreeMap<ReachId, Task>,
-    pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, (Seq, Batch)>,
-    pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, (Seq, Callback)>,
+    pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, Departed<Batch>>,
+    pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, Departed<Callback>>,
     pub(in crate::ledger::machine) keys: BTreeMap<(Namespace, Text), KeyBinding>,
 }
 
@@ -202,7 +206,7 @@ impl State {
     /// A batch that has not settled, or has and is not yet durable, or has an open callback.
     #[must_use]
     pub fn batch(&self, id: BatchId) -> Option<&Batch> {
-        self.batches.get(&id).or_else(|| self.departed_batches.get(&id).map(|(_, batch)| batch))
+        self.batches.get(&id).or_else(|| self.departed_batches.get(&id).map(|gone| &gone.value))
     }
 
     /// Every such batch.
@@ -214,7 +218,7 @@ impl State {
     /// A callback that is due, or settled and not yet durable.
     #[must_use]
     pub fn callback(&self, id: CallbackId) -> Option<&Callback> {
-        self.callbacks.get(&id).or_else(|| self.departed_callbacks.get(&id).map(|(_, callback)| callback))
+        self.callbacks.get(&id).or_else(|| self.departed_callbacks.get(&id).map(|gone| &gone.value))
     }
 
     /// Every due callback.

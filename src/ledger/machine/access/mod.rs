@@ -1,5 +1,8 @@
 //! Tokens as facts: hashes, scopes and bounds. Verification is the API's; here lies what it verifies against.
 
+pub(in crate::ledger::machine) mod apply;
+pub(in crate::ledger::machine) mod decide;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

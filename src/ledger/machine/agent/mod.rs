@@ -1,6 +1,10 @@
 //! An agent: its declaration, its incarnation and its standing. Its pulse (heartbeats, load) is volatile and lives in
 //! the scheduler's vitals; only consequences are facts.
 
+pub(in crate::ledger::machine) mod apply;
+pub(in crate::ledger::machine) mod decide;
+pub mod size;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

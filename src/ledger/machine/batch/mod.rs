@@ -1,11 +1,14 @@
 //! A batch: many submissions under one id, with progress and one callback when all have ended (R-SUB-2).
 
+pub(in crate::ledger::machine) mod apply;
+pub(in crate::ledger::machine) mod decide;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{BatchId, Namespace, Seq};
-use crate::ledger::machine::callback::{CallbackSpec, CallbackStanding};
+use crate::ledger::machine::callback::{CallbackSpec, CallbackStanding, CallbackState};
 use crate::ledger::machine::task::spec::IdempotencyKey;
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::time::Timestamp;
@@ -64,5 +67,20 @@ impl Batch {
     #[must_use]
     pub fn ended(&self) -> u32 {
         self.by_state.iter().filter(|(kind, _)| kind.is_terminal()).map(|(_, count)| *count).sum()
+    }
+
+    /// Has it settled, and been told of to whom it was asked to be told? Then it leaves memory.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let settled = match self.phase {
+            BatchPhase::Settled { .. } => true,
+            BatchPhase::Open | BatchPhase::Closed { .. } => false,
+        };
+        let told = match (&self.callback, self.callback_standing) {
+            (None, None) => true,
+            (Some(_), None) => false,
+            (_, Some(standing)) => standing.state != CallbackState::Due,
+        };
+        settled && told
     }
 }

@@ -1,15 +1,22 @@
 //! A callback: one signed message about one ledger event, sent at least once for at least 24 h (R-CBK-1).
 
+pub(in crate::ledger::machine) mod apply;
+pub(in crate::ledger::machine) mod backoff;
+pub(in crate::ledger::machine) mod decide;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, Seq};
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::{Millis, Timestamp};
 
-/// Tries go on for this long after the first became due (R-CBK-1).
+/// A round of tries lasts at least this long: the last try is never earlier (R-CBK-1).
 pub const WINDOW: Millis = Millis::secs(24 * 3_600);
-/// Tries at most, whatever `Retry-After` says.
-pub const MAX_TRIES: u32 = 32;
+/// Tries at most in one round. With full jitter about 60 fill the window (11 until the delay reaches [`MAX_DELAY`], then
+/// two an hour); 100 leave room for short draws, and should even they not do, the hundredth waits for the window's end.
+pub const MAX_TRIES: u32 = 100;
+/// A receiver's `Retry-After` is a floor for the next try, but cut at 24 h.
+pub const MAX_RETRY_AFTER: Millis = Millis::secs(24 * 3_600);
 /// First delay between tries; doubles up to [`MAX_DELAY`], with full jitter.
 pub const BASE_DELAY: Millis = Millis::secs(2);
 /// Longest delay between tries.

@@ -1,10 +1,22 @@
 //! Thresholds and bounds as facts, per namespace, changed while running (R-REG-5, R-RTE-10).
 
+pub(in crate::ledger::machine) mod apply;
+pub(in crate::ledger::machine) mod decide;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::Namespace;
+
+/// The most missed heartbeats until `unhealthy`.
+pub const MAX_MISSED: u32 = 1_000;
+/// The most replays a second.
+pub const MAX_REPLAY_RATE: u32 = 100_000;
+/// The largest lane (semantics 22).
+pub const MAX_LANE_BOUND: u32 = 1_000_000;
+/// The largest namespace (semantics 22).
+pub const MAX_NAMESPACE_BOUND: u32 = 10_000_000;
 
 /// The rules of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -234,3 +234,20 @@ impl Task {
         Some(self.status.timer().map_or(self.deadline, |timer| timer.min(self.deadline)))
     }
 }
+
+pub(in crate::ledger::machine) fn agent_gone(
+    _state: &crate::ledger::machine::State,
+    _agent: &crate::ledger::machine::agent::Agent,
+    _cause: status::OrphanCause,
+    _now: Timestamp,
+) -> Vec<crate::ledger::machine::event::EventBody> {
+    Vec::new()
+}
+
+pub(in crate::ledger::machine) fn reclaim(
+    _state: &crate::ledger::machine::State,
+    _task: ReachId,
+    _now: Timestamp,
+) -> Vec<crate::ledger::machine::event::EventBody> {
+    Vec::new()
+}

@@ -1,0 +1,206 @@
+//! The moves of agents: what each event changes, and what is derived from the agents (timers, catalog, drains).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ledger::ids::AgentKey;
+use crate::ledger::machine::State;
+use crate::ledger::machine::agent::{Agent, Health, Offer, Sensitive, Standing};
+use crate::ledger::machine::catalog::Entry;
+use crate::ledger::machine::due::Subject;
+use crate::ledger::machine::event::{AgentRegistered, Event, EventBody};
+use crate::ledger::machine::step::ImpossibleTransition;
+
+/// Applies an agent's event; `step.rs` sends no other here.
+///
+/// # Errors
+/// [`ImpossibleTransition`] when the event cannot follow on this state: a bug or a damaged log.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the top match in step.rs is exhaustive and sends only these")]
+pub(in crate::ledger::machine) fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransition> {
+    let key = key_of(event)?;
+    match &event.body {
+        EventBody::AgentRegistered(body) => registered(state, event, key, body),
+        EventBody::AgentUpdated(body) => {
+            let declaration = Arc::new(body.declaration.clone());
+            change(state, event, key, |agent| agent.declaration = declaration)
+        }
+        EventBody::AgentDraining(body) => {
+            change(state, event, key, |agent| agent.standing = Standing::Draining { until: body.until })
+        }
+        EventBody::AgentUnhealthy(_) => change(state, event, key, |agent| agent.health = Health::Unhealthy),
+        EventBody::AgentLost(_) => change(state, event, key, |agent| agent.health = Health::Lost),
+        EventBody::AgentHealthy(_) => change(state, event, key, |agent| {
+            if agent.health == Health::Lost {
+                agent.returned_at = Some(event.at);
+            }
+            agent.health = Health::Healthy;
+        }),
+        EventBody::AgentLeft(_) => change(state, event, key, |agent| agent.standing = Standing::Offline),
+        EventBody::AgentDeregistered(_) => change(state, event, key, |agent| agent.standing = Standing::Deregistered),
+        EventBody::AgentTold(body) => change(state, event, key, |agent| {
+            agent.told.insert((body.task, body.attempt));
+        }),
+        EventBody::AgentSlotFreed(body) => change(state, event, key, |agent| {
+            agent.ghosts.remove(&(body.task, body.attempt));
+            agent.told.remove(&(body.task, body.attempt));
+        }),
+        _ => Err(ImpossibleTransition::of(event, "not an agent's event")),
+    }
+}
+
+fn key_of(event: &Event) -> Result<AgentKey, ImpossibleTransition> {
+    let namespace = event.namespace.clone();
+    let names = namespace.zip(event.body.agent().cloned());
+    let (namespace, agent_id) = names.ok_or_else(|| ImpossibleTransition::of(event, "no agent is named"))?;
+    Ok(AgentKey { namespace, agent_id })
+}
+
+fn registered(
+    state: &mut State,
+    event: &Event,
+    key: AgentKey,
+    body: &AgentRegistered,
+) -> Result<(), ImpossibleTransition> {
+    let declaration = Arc::new(body.declaration.clone());
+    if state.agents.contains_key(&key) {
+        return change(state, event, key, |agent| {
+            agent.incarnation = body.incarnation;
+            agent.instance.clone_from(&body.instance);
+            agent.declaration = declaration;
+            agent.health = Health::Healthy;
+            agent.standing = Standing::Active;
+        });
+    }
+    let agent = Agent {
+        key: key.clone(),
+        incarnation: body.incarnation,
+        instance: body.instance.clone(),
+        declaration,
+        health: Health::Healthy,
+        standing: Standing::Active,
+        held: BTreeSet::new(),
+        ghosts: BTreeMap::new(),
+        told: BTreeSet::new(),
+        registered_at: event.at,
+        returned_at: None,
+    };
+    state.agents.insert(key.clone(), agent);
+    list(state, &key);
+    reindex(state, &key);
+    Ok(())
+}
+
+/// Changes an agent that must be there, and whatever is derived from it.
+fn change(
+    state: &mut State,
+    event: &Event,
+    key: AgentKey,
+    change: impl FnOnce(&mut Agent),
+) -> Result<(), ImpossibleTransition> {
+    let agent = state.agents.get_mut(&key).ok_or_else(|| ImpossibleTransition::of(event, "the agent is unknown"))?;
+    let before = (listed(agent.standing), Arc::clone(&agent.declaration));
+    change(agent);
+    let after = (listed(agent.standing), &agent.declaration);
+    if before.0 != after.0 || !Arc::ptr_eq(&before.1, after.1) {
+        let was = Listing { key: &key, listed: before.0, offers: &before.1.offers };
+        unlist(state, &was);
+        list(state, &key);
+    }
+    reindex(state, &key);
+    Ok(())
+}
+
+/// Sets the agent's timer and its place among the draining ones anew. Whoever changes ghosts or standing calls it.
+pub(in crate::ledger::machine) fn reindex(state: &mut State, key: &AgentKey) {
+    let agent = state.agents.get(key);
+    state.due.set(Subject::Agent(key.clone()), agent.and_then(Agent::wake_at));
+    match agent.map(|agent| agent.standing) {
+        Some(Standing::Draining { .. }) => {
+            state.draining.insert(key.clone());
+        }
+        Some(Standing::Active | Standing::Offline | Standing::Deregistered) | None => {
+            state.draining.remove(key);
+        }
+    }
+}
+
+/// Derives everything that comes from the agents alone (timers, drains, catalog), after a snapshot was read.
+pub(in crate::ledger::machine) fn rebuild(state: &mut State) {
+    let keys: Vec<AgentKey> = state.agents.keys().cloned().collect();
+    state.catalog = Arc::default();
+    state.draining.clear();
+    for key in keys {
+        list(state, &key);
+        reindex(state, &key);
+    }
+}
+
+/// Is what it declares on offer? Lost and draining agents count, gone ones do not (semantics 34).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    Yes,
+    No,
+}
+
+const fn listed(standing: Standing) -> Listed {
+    match standing {
+        Standing::Active | Standing::Draining { .. } => Listed::Yes,
+        Standing::Offline | Standing::Deregistered => Listed::No,
+    }
+}
+
+/// What stood in the catalog for an agent.
+struct Listing<'a> {
+    key: &'a AgentKey,
+    listed: Listed,
+    offers: &'a [Offer],
+}
+
+const fn empty() -> Entry {
+    Entry { providers: BTreeSet::new(), schema_sets: BTreeSet::new(), sensitive: Sensitive::No }
+}
+
+fn list(state: &mut State, key: &AgentKey) {
+    let Some(agent) = state.agents.get(key).filter(|agent| listed(agent.standing) == Listed::Yes) else { return };
+    let catalog = Arc::make_mut(&mut state.catalog);
+    for offer in &agent.declaration.offers {
+        let entry = catalog.entries.entry((key.namespace.clone(), offer.capability.clone())).or_insert_with(empty);
+        entry.providers.insert(key.agent_id.clone());
+        entry.schema_sets.insert(offer.schemas.clone());
+        if offer.sensitive == Sensitive::Yes {
+            entry.sensitive = Sensitive::Yes;
+        }
+    }
+}
+
+/// Takes an agent's former offers out. What the entry says of all providers is asked of the others only as far as
+/// needed: the first that says the same ends the search, so a fleet of equals stays cheap.
+fn unlist(state: &mut State, was: &Listing<'_>) {
+    if was.listed == Listed::No {
+        return;
+    }
+    let agents = &state.agents;
+    let catalog = Arc::make_mut(&mut state.catalog);
+    for offer in was.offers {
+        let name = (was.key.namespace.clone(), offer.capability.clone());
+        let Some(entry) = catalog.entries.get_mut(&name) else { continue };
+        entry.providers.remove(&was.key.agent_id);
+        if entry.providers.is_empty() {
+            catalog.entries.remove(&name);
+            continue;
+        }
+        let providers = &entry.providers;
+        let others = || {
+            providers.iter().filter_map(|agent_id| {
+                let key = AgentKey { namespace: was.key.namespace.clone(), agent_id: agent_id.clone() };
+                agents.get(&key)?.offer(&offer.capability)
+            })
+        };
+        if !others().any(|other| other.schemas == offer.schemas) {
+            entry.schema_sets.remove(&offer.schemas);
+        }
+        if offer.sensitive == Sensitive::Yes && !others().any(|other| other.sensitive == Sensitive::Yes) {
+            entry.sensitive = Sensitive::No;
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The rules of rules: a policy is taken whole, inside its bounds, with who and why in its event (R-RTE-10).
+
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::decision::{Answer, Decision, Rejection};
+use crate::ledger::machine::event::PolicyChanged;
+use crate::ledger::machine::policy::{MAX_LANE_BOUND, MAX_MISSED, MAX_NAMESPACE_BOUND, MAX_REPLAY_RATE, Policy};
+
+/// Decides `SetPolicy`; `step.rs` sends no other command here. The event's envelope says where, who and when.
+#[must_use]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the top match in step.rs is exhaustive and sends only this")]
+pub(in crate::ledger::machine) fn decide(proposal: &Proposal) -> Decision {
+    match (&proposal.command, &proposal.namespace) {
+        (Command::SetPolicy { policy, reason }, Some(_)) => match fault(policy) {
+            Some(why) => Decision::refuse(Rejection::PolicyInvalid { why }),
+            None => {
+                let changed = PolicyChanged { policy: policy.clone(), reason: reason.clone() };
+                Decision::accept(vec![changed.into()], Answer::Done)
+            }
+        },
+        _ => Decision::refuse(Rejection::PolicyInvalid { why: "a policy belongs to a namespace" }),
+    }
+}
+
+/// Which bound a policy breaks.
+#[must_use]
+pub fn fault(policy: &Policy) -> Option<&'static str> {
+    if !(1..=MAX_MISSED).contains(&policy.unhealthy_after) {
+        return Some("unhealthy_after is 1 to 1,000");
+    }
+    if policy.lost_after <= policy.unhealthy_after {
+        return Some("lost_after is more than unhealthy_after");
+    }
+    if policy.lost_after > 10 * MAX_MISSED {
+        return Some("lost_after is at most 10,000");
+    }
+    if !(1..=MAX_REPLAY_RATE).contains(&policy.replays_per_second) {
+        return Some("replays_per_second is 1 to 100,000");
+    }
+    if !(1..=MAX_LANE_BOUND).contains(&policy.lane_bound) {
+        return Some("lane_bound is 1 to 1,000,000");
+    }
+    if !(1..=MAX_NAMESPACE_BOUND).contains(&policy.namespace_bound) {
+        return Some("namespace_bound is 1 to 10,000,000");
+    }
+    None
+}
