@@ -22,8 +22,7 @@ pub(in crate::ledger::machine) fn decide(proposal: &Proposal) -> Decision {
 }
 
 /// Which bound a policy breaks.
-#[must_use]
-pub fn fault(policy: &Policy) -> Option<&'static str> {
+fn fault(policy: &Policy) -> Option<&'static str> {
     if !(1..=MAX_MISSED).contains(&policy.unhealthy_after) {
         return Some("unhealthy_after is 1 to 1,000");
     }
