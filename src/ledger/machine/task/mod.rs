@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ids::{AgentId, AttemptNo, Digest, LeaseDigest, Namespace, ReachId, Seq, TraceContext};
+use crate::ledger::ids::{AgentId, AttemptNo, Digest, LeaseDigest, Namespace, ReachId, Seq, TokenId, TraceContext};
 use crate::ledger::machine::callback::CallbackStanding;
 use crate::ledger::time::Timestamp;
 
@@ -161,6 +161,8 @@ pub struct Task {
     pub namespace: Namespace,
     /// What was asked.
     pub spec: Arc<Submission>,
+    /// Who submitted it: the actor of its `task-submitted`, if a token. Agents may serve some callers only.
+    pub submitter: Option<TokenId>,
     /// Where it stands.
     pub status: Status,
     /// Which lane of the queue it waits in when queued.
