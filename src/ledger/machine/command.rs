@@ -1,4 +1,4 @@
-//! Commands: what somebody wants, in the imperative. Everyone proposes; only [`super::decide`] disposes.
+//! Commands: what somebody wants, in the imperative. Everyone proposes; only [`super::step::decide`] disposes.
 //!
 //! Whatever a decision needs from outside the state (an id, a lease digest, a finished task's row) arrives inside the
 //! command, put there by a shell, so that one log always gives one state (design 2, rule 6).

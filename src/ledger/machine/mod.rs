@@ -5,7 +5,7 @@
 //! Event ─────apply(&mut State, &Event)───────► Ok | ImpossibleTransition
 //! ```
 //!
-//! `decide` holds every rule and changes nothing; `apply` holds every move and no rule. [`step`] is the two in a row
+//! `decide` holds every rule and changes nothing; `apply` holds every move and no rule. [`step::step`] is the two in a row
 //! with the follow-ups (a callback that became due, a batch that settled); live, boot, simulation, audit and what-if
 //! all use it. Here is no clock, no chance, no I/O and no `async`: tests/architecture.rs holds that.
 //!
@@ -16,12 +16,14 @@ pub mod access;
 pub mod agent;
 pub mod batch;
 pub mod callback;
+mod canonical;
 pub mod catalog;
 pub mod command;
 pub mod decision;
 pub mod due;
 pub mod event;
 pub(in crate::ledger::machine) mod hub;
+pub mod image;
 pub mod index;
 pub mod policy;
 pub mod step;
@@ -99,7 +101,7 @@ impl NamespaceCount {
 ///
 /// Everything unfinished is here; what has ended is in the store's rows. What was decided but is not yet durable stays
 /// in the `departed_*` and `keys` areas until its commit returns, and is asked first, so there is no window in which a
-/// reader or a decision misses it (semantics 16). [`State::forget`] empties them.
+/// reader or a decision misses it (semantics 16). [`State::forget_up_to`] empties them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub(in crate::ledger::machine) lineage: Lineage,
@@ -122,14 +124,15 @@ pub struct State {
     pub(in crate::ledger::machine) orphans: BTreeSet<(Timestamp, ReachId)>,
     pub(in crate::ledger::machine) callbacks_due: BTreeSet<(Timestamp, CallbackId)>,
     pub(in crate::ledger::machine) draining: BTreeSet<AgentKey>,
-    // Decided, not yet durable: not part of the digest.
-    pub(in crate::ledger::machine) departed: BTreeMap<ReachId, Task>,
+    // Decided, not yet durable: not part of the digest. Changed by `index.rs` only.
+    pub(in crate::ledger::machine) departed: BTreeMap<ReachId, Departed<Task>>,
     pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, Departed<Batch>>,
     pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, Departed<Callback>>,
     pub(in crate::ledger::machine) keys: BTreeMap<(Namespace, Text), KeyBinding>,
+    pub(in crate::ledger::machine) after: Vec<(ReachId, Seq)>,
 }
 
-/// Reading. Nothing outside the machine can change a state but by [`step`] and [`apply`].
+/// Reading. Nothing outside the machine can change a state but by [`step::step`] and [`step::apply`].
 impl State {
     /// The history that it folds.
     #[must_use]
@@ -164,7 +167,7 @@ impl State {
     /// A task in memory: unfinished, or ended with an open callback, or ended and not yet durable.
     #[must_use]
     pub fn task(&self, id: ReachId) -> Option<&Task> {
-        self.tasks.get(&id).or_else(|| self.departed.get(&id))
+        self.tasks.get(&id).or_else(|| self.departed.get(&id).map(|gone| &gone.value))
     }
 
     /// Every task that is unfinished or has an open callback, by id.

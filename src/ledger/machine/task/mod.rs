@@ -5,13 +5,25 @@
 //! | `spec.rs` | what the caller asked for; never changes |
 //! | `status.rs` | where it stands, with exactly the data of that state |
 //! | `table.rs` | the transition table: (from, event, to, why); docs/state-machine.md is made from it |
-//! | `decide.rs` | the rules: command in, events out |
+//! | `decide.rs` | the rules: command in, events out; by group in `submit`, `dispatch`, `report`, `timer` |
 //! | `apply.rs` | the moves: event in, state changed; no rules |
 //! | `retry.rs` | may it be retried, and when |
 //! | `deadline.rs` | reach, work, wait, lifetime |
 
 pub mod spec;
 pub mod status;
+pub mod table;
+
+pub(in crate::ledger::machine) mod apply;
+pub mod deadline;
+pub(in crate::ledger::machine) mod decide;
+mod dispatch;
+mod report;
+mod retry;
+mod submit;
+mod timer;
+
+pub(in crate::ledger::machine) use dispatch::{agent_gone, reclaim};
 
 use std::sync::Arc;
 
@@ -173,15 +185,19 @@ pub struct Task {
     pub deadline: Timestamp,
     /// When it left for a terminal state; `None` while it lives.
     pub ended_at: Option<Timestamp>,
+    /// Its one terminal event (S1); `None` while it lives.
+    pub ended_by: Option<Seq>,
     /// Dispatches so far: the last attempt's number.
     pub attempt: AttemptNo,
+    /// The lease digest of the last dispatch, kept after the lease has ended (semantics 28).
+    pub last_lease: Option<LeaseDigest>,
     /// The last acknowledgement's receipt: its attempt and seq.
     pub acked: Option<(AttemptNo, Seq)>,
     /// Retries spent (semantics 9).
     pub retries_used: u32,
     /// Losses without a goodbye while processing or slow (semantics 9).
     pub interruptions: u32,
-    /// Dispatches that never started, in a row and in all.
+    /// Dispatches that came back unstarted, in all; never reset (semantics 9).
     pub never_started: u32,
     /// The agent that held it last, under the last dispatch; stays when the task has ended.
     pub agent: Option<AgentId>,
@@ -235,21 +251,4 @@ impl Task {
         }
         Some(self.status.timer().map_or(self.deadline, |timer| timer.min(self.deadline)))
     }
-}
-
-pub(in crate::ledger::machine) fn agent_gone(
-    _state: &crate::ledger::machine::State,
-    _agent: &crate::ledger::machine::agent::Agent,
-    _cause: status::OrphanCause,
-    _now: Timestamp,
-) -> Vec<crate::ledger::machine::event::EventBody> {
-    Vec::new()
-}
-
-pub(in crate::ledger::machine) fn reclaim(
-    _state: &crate::ledger::machine::State,
-    _task: ReachId,
-    _now: Timestamp,
-) -> Vec<crate::ledger::machine::event::EventBody> {
-    Vec::new()
 }

@@ -1,0 +1,96 @@
+//! The state as plain data, for snapshots and digests: everything that is not derived.
+//!
+//! A snapshot is the fold cut short: [`State::from_image`] and the tail must give what the whole fold gives (D4). What
+//! is derived is not written but rebuilt, so that an index can never come back wrong from a disk.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::ids::{Boot, Digest, Lineage, Seq};
+use crate::ledger::machine::access::Access;
+use crate::ledger::machine::agent::Agent;
+use crate::ledger::machine::agent::apply::rebuild;
+use crate::ledger::machine::batch::Batch;
+use crate::ledger::machine::callback::Callback;
+use crate::ledger::machine::policy::Policies;
+use crate::ledger::machine::task::Task;
+use crate::ledger::machine::{State, canonical};
+use crate::ledger::time::Timestamp;
+
+/// Everything of a [`State`] that is not derived, in the order of its keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateImage {
+    /// The history that it folds.
+    pub lineage: Lineage,
+    /// The start of the hub.
+    pub boot: Boot,
+    /// The last event folded.
+    pub seq: Seq,
+    /// Its time.
+    pub at: Timestamp,
+    /// Wall clock minus ledger time, in milliseconds.
+    pub wall_offset: i64,
+    /// Tasks that are unfinished or have an open callback.
+    pub tasks: Vec<Task>,
+    /// Every agent.
+    pub agents: Vec<Agent>,
+    /// Due callbacks.
+    pub callbacks: Vec<Callback>,
+    /// Batches that have not settled or have an open callback.
+    pub batches: Vec<Batch>,
+    /// Tokens.
+    pub access: Arc<Access>,
+    /// Rules.
+    pub policies: Arc<Policies>,
+}
+
+impl State {
+    /// The state as plain data. What has ended and is not yet durable is left out: it belongs to the rows.
+    #[must_use]
+    pub fn to_image(&self) -> StateImage {
+        StateImage {
+            lineage: self.lineage,
+            boot: self.boot,
+            seq: self.seq,
+            at: self.at,
+            wall_offset: self.wall_offset,
+            tasks: self.tasks.values().cloned().collect(),
+            agents: self.agents.values().cloned().collect(),
+            callbacks: self.callbacks.values().cloned().collect(),
+            batches: self.batches.values().cloned().collect(),
+            access: Arc::clone(&self.access),
+            policies: Arc::clone(&self.policies),
+        }
+    }
+
+    /// The state of an image, with everything derived built anew.
+    #[must_use]
+    pub fn from_image(image: StateImage) -> Self {
+        let mut state = Self {
+            lineage: image.lineage,
+            boot: image.boot,
+            seq: image.seq,
+            at: image.at,
+            wall_offset: image.wall_offset,
+            agents: image.agents.into_iter().map(|agent| (agent.key.clone(), agent)).collect(),
+            callbacks: image.callbacks.into_iter().map(|callback| (callback.id, callback)).collect(),
+            batches: image.batches.into_iter().map(|batch| (batch.id, batch)).collect(),
+            access: image.access,
+            policies: image.policies,
+            ..Self::default()
+        };
+        for task in image.tasks {
+            state.restore_task(task);
+        }
+        state.callbacks_due = state.callbacks.values().map(|callback| (callback.next_at, callback.id)).collect();
+        rebuild(&mut state);
+        state
+    }
+
+    /// SHA-256 over a canonical encoding of everything that is not derived (D4).
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        canonical::digest(&self.to_image())
+    }
+}

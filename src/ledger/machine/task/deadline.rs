@@ -1,0 +1,49 @@
+//! How long a task may stay where it is: reach, work, wait and lifetime. All in ledger time.
+
+use crate::ledger::machine::State;
+use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::spec::{Approval, MAX_LIFETIME, Submission};
+use crate::ledger::machine::task::status::Status;
+use crate::ledger::time::{Millis, Timestamp};
+
+/// A synchronous caller's agent gets at least 1 s (semantics 33).
+const SHORTEST_SYNC_WORK: Millis = Millis::secs(1);
+
+/// Time to work for an agent that starts at `now`: for a synchronous call 80 % of the caller's wait less what has
+/// passed since the submission, at least 1 s, never more than the task's own (semantics 33).
+#[must_use]
+pub fn work_timeout(task: &Task, now: Timestamp) -> Millis {
+    let own = task.spec.work_timeout;
+    let Some(wait) = task.spec.sync_wait else { return own };
+    let share = Millis(wait.0.saturating_mul(4) / 5);
+    let left = Millis(share.0.saturating_sub(now.since(task.submitted_at).0));
+    own.min(left.max(SHORTEST_SYNC_WORK))
+}
+
+/// When the work time of an agent that starts at `now` is over.
+pub(super) fn work_deadline(task: &Task, now: Timestamp) -> Timestamp {
+    now.after(work_timeout(task, now))
+}
+
+/// When a new task's life is over: the earliest of lifetime, absolute deadline and the parent's end (semantics 34).
+/// A parent that has left memory no longer cuts: it has ended, and its children are cut by their own lives.
+pub(super) fn end_of_life(state: &State, submission: &Submission, parent: Option<&Task>, now: Timestamp) -> Timestamp {
+    debug_assert!(now >= state.at(), "time falls");
+    let lifetime = now.after(submission.lifetime.min(MAX_LIFETIME));
+    let own = submission.deadline.map_or(lifetime, |deadline| deadline.min(lifetime));
+    parent.map_or(own, |parent| parent.deadline.min(own))
+}
+
+/// Where a new task stands (semantics 35).
+pub(super) fn first_status(submission: &Submission, at: Timestamp) -> Status {
+    match (submission.approval, submission.not_before) {
+        (Approval::Needed, _) => Status::AwaitingApproval,
+        (Approval::NotNeeded, Some(until)) if until > at => Status::Scheduled { until },
+        (Approval::NotNeeded, _) => queued(submission, at),
+    }
+}
+
+/// Queued from `at` on: the wait budget starts anew at each entry (semantics 12).
+pub(super) fn queued(submission: &Submission, at: Timestamp) -> Status {
+    Status::Queued { since: at, wait_until: submission.qos.wait_budget().map(|budget| at.after(budget)) }
+}
