@@ -6,3 +6,5 @@
 
 pub mod api;
 pub mod ledger;
+pub mod recovery;
+pub mod scheduler;

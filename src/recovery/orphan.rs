@@ -1,0 +1,235 @@
+//! Orphaned tasks back into the queue, one by one and at a measured pace (R-REC-2, R-REC-3).
+//!
+//! Why paced: what an agent drops must not drown those who pick it up. Why one by one: each replay is a command of its
+//! own, so the ledger looks at each task at that very moment, and one that finished late or was cancelled is skipped.
+//!
+//! Left alone are tasks with the policy `hold`, and for one heartbeat interval those of an agent that has just returned:
+//! it may name them as still held (semantics 5).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ledger::ids::{AgentKey, Namespace, ReachId};
+use crate::ledger::machine::State;
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::event::Event;
+use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::spec::OrphanPolicy;
+use crate::ledger::machine::task::status::Status;
+use crate::ledger::time::Timestamp;
+use crate::recovery::pace::Bucket;
+
+/// Replays a second over all namespaces.
+pub const OVERALL_RATE: u32 = 10_000;
+
+type Orphan = (Timestamp, ReachId);
+
+/// Orphans of one namespace that may be replayed, oldest first.
+#[derive(Debug)]
+struct Ward {
+    waiting: BTreeSet<Orphan>,
+    bucket: Bucket,
+}
+
+/// Where an orphan stands in the index.
+#[derive(Debug)]
+struct Known {
+    namespace: Namespace,
+    since: Timestamp,
+    /// Until when its agent may still name it, if it was put off for that.
+    until: Option<Timestamp>,
+}
+
+/// The sweep: an own index, so that held orphans cost nothing, however many there are.
+#[derive(Debug, Default)]
+pub struct Sweep {
+    wards: BTreeMap<Namespace, Ward>,
+    since: BTreeMap<ReachId, Known>,
+    deferred: BTreeSet<(Timestamp, ReachId)>,
+    overall: Option<Bucket>,
+    last: Option<Namespace>,
+}
+
+impl Sweep {
+    /// Orphans that wait for their replay.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.since.len()
+    }
+
+    pub(super) fn rebuild(&mut self, state: &State, now: Timestamp) {
+        *self = Self::default();
+        for (_, id) in state.orphans() {
+            self.look_at(state, *id, now);
+        }
+    }
+
+    pub(super) fn observe(&mut self, state: &State, event: &Event) {
+        if event.body.callback_subject().is_none()
+            && let Some(task) = event.body.task()
+        {
+            self.look_at(state, task, event.at);
+        }
+    }
+
+    /// Puts a task into the index or takes it out, as it stands.
+    fn look_at(&mut self, state: &State, id: ReachId, now: Timestamp) {
+        let orphaned = state.task(id).and_then(|task| replayable(task).map(|since| (task, since)));
+        let known = self.since.get(&id).map(|known| known.since);
+        match orphaned {
+            Some((_, since)) if known == Some(since) => {}
+            Some((task, since)) => {
+                self.drop_out(id);
+                self.since.insert(id, Known { namespace: task.namespace.clone(), since, until: None });
+                self.wait(state, task, (since, id), now);
+            }
+            None => self.drop_out(id),
+        }
+    }
+
+    /// Waits for a token, or first for its returned agent to speak.
+    fn wait(&mut self, state: &State, task: &Task, orphan: Orphan, now: Timestamp) {
+        if let Some(until) = grace(state, task).filter(|until| *until > now) {
+            self.put_off(orphan.1, until);
+            return;
+        }
+        let rate = state.policies().of(&task.namespace).replays_per_second;
+        let ward = self.wards.entry(task.namespace.clone());
+        let ward = ward.or_insert_with(|| Ward { waiting: BTreeSet::new(), bucket: Bucket::new(rate, now) });
+        ward.waiting.insert(orphan);
+    }
+
+    fn drop_out(&mut self, id: ReachId) {
+        let Some(known) = self.since.remove(&id) else { return };
+        if let Some(ward) = self.wards.get_mut(&known.namespace) {
+            ward.waiting.remove(&(known.since, id));
+        }
+        if let Some(until) = known.until {
+            self.deferred.remove(&(until, id));
+        }
+    }
+
+    fn put_off(&mut self, id: ReachId, until: Timestamp) {
+        if let Some(known) = self.since.get_mut(&id) {
+            known.until = Some(until);
+            self.deferred.insert((until, id));
+        }
+    }
+
+    pub(super) fn plan(&mut self, state: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
+        self.end_graces(state, now);
+        let mut proposals = Vec::new();
+        // One of each namespace in turn, from the one after the last served: a large loss does not starve a small one.
+        let names: Vec<Namespace> = self.wards.keys().cloned().collect();
+        let start = names.partition_point(|name| self.last.as_ref().is_some_and(|last| name <= last));
+        let mut ring: Vec<Namespace> = names.into_iter().collect();
+        ring.rotate_left(start);
+        while proposals.len() < room && !ring.is_empty() {
+            ring.retain(|name| {
+                if proposals.len() >= room {
+                    return false;
+                }
+                let next = self.next_of(state, name, now);
+                let found = next.is_some();
+                if found {
+                    self.last = Some(name.clone());
+                }
+                proposals.extend(next);
+                found
+            });
+        }
+        self.wards.retain(|_, ward| !ward.waiting.is_empty() || ward.bucket.next_at(now) > now);
+        proposals
+    }
+
+    /// The next replay of a namespace, if one waits and there is a token for it.
+    fn next_of(&mut self, state: &State, name: &Namespace, now: Timestamp) -> Option<Proposal> {
+        let overall = self.overall.get_or_insert_with(|| Bucket::new(OVERALL_RATE, now));
+        let ward = self.wards.get_mut(name)?;
+        ward.bucket.set_rate(state.policies().of(name).replays_per_second, now);
+        loop {
+            let orphan = *ward.waiting.first()?;
+            let task = state.task(orphan.1).filter(|task| replayable(task).is_some());
+            let Some(task) = task else {
+                ward.waiting.remove(&orphan);
+                self.since.remove(&orphan.1);
+                continue;
+            };
+            if let Some(until) = grace(state, task).filter(|until| *until > now) {
+                ward.waiting.remove(&orphan);
+                if let Some(known) = self.since.get_mut(&orphan.1) {
+                    known.until = Some(until);
+                    self.deferred.insert((until, orphan.1));
+                }
+                continue;
+            }
+            if !overall.has_token(now) || !ward.bucket.take(now) {
+                return None;
+            }
+            overall.take(now);
+            // Out of the index at once: its event, or the refusal, says what became of it.
+            ward.waiting.remove(&orphan);
+            self.since.remove(&orphan.1);
+            let command = Command::ReplayTask { task: orphan.1 };
+            return Some(Proposal::by_hub(Some(name.clone()), command));
+        }
+    }
+
+    fn end_graces(&mut self, state: &State, now: Timestamp) {
+        while let Some((until, id)) = self.deferred.first().copied().filter(|(until, _)| *until <= now) {
+            self.deferred.remove(&(until, id));
+            let since = self.since.get_mut(&id).map(|known| {
+                known.until = None;
+                known.since
+            });
+            if let (Some(since), Some(task)) = (since, state.task(id)) {
+                self.wait(state, task, (since, id), now);
+            }
+        }
+    }
+
+    pub(super) fn refused(&mut self, state: &State, proposal: &Proposal) {
+        if let Command::ReplayTask { task } = proposal.command {
+            // The token stays spent, so a task that is refused again and again costs no more than the pace allows.
+            self.look_at(state, task, state.at());
+        }
+    }
+
+    /// When a token or the end of a grace comes for somebody who waits.
+    pub(super) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let overall = self.overall.map_or(now, |bucket| bucket.next_at(now));
+        let wards = self.wards.values().filter(|ward| !ward.waiting.is_empty());
+        let tokens = wards.map(|ward| ward.bucket.next_at(now).max(overall)).min();
+        tokens.into_iter().chain(self.deferred.first().map(|(until, _)| *until)).min()
+    }
+}
+
+/// Since when it is an orphan that a sweep may replay.
+fn replayable(task: &Task) -> Option<Timestamp> {
+    match (&task.status, task.spec.orphan) {
+        (Status::Orphaned { since, .. }, OrphanPolicy::Replay) => Some(*since),
+        (Status::Orphaned { .. }, OrphanPolicy::Hold)
+        | (
+            Status::AwaitingApproval
+            | Status::Scheduled { .. }
+            | Status::Queued { .. }
+            | Status::Dispatched { .. }
+            | Status::Processing { .. }
+            | Status::SlowReach { .. }
+            | Status::Retrying { .. }
+            | Status::Succeeded
+            | Status::Failed
+            | Status::DeadLetter
+            | Status::Expired
+            | Status::Cancelled,
+            _,
+        ) => None,
+    }
+}
+
+/// Until when the task's agent, just returned, may still name it as held.
+fn grace(state: &State, task: &Task) -> Option<Timestamp> {
+    let lease = task.status.lease()?;
+    let key = AgentKey { namespace: task.namespace.clone(), agent_id: lease.agent.clone() };
+    let agent = state.agent(&key)?;
+    agent.returned_at.map(|at| at.after(agent.declaration.heartbeat_interval))
+}

@@ -1,0 +1,113 @@
+//! A token bucket: how fast replays may go (R-REC-2, semantics 40).
+//!
+//! Why: after a loss a hundred tasks want back at once, and the standbys that take them also have their own. In any
+//! window w a bucket lets at most rate × w + burst through (R1).
+
+use crate::ledger::time::{Millis, Timestamp};
+
+/// Parts of a token: a rate of r a second is r parts a millisecond, so no fraction is lost.
+const PARTS: u64 = 1_000;
+
+/// One bucket, full at the start.
+#[derive(Debug, Clone, Copy)]
+pub struct Bucket {
+    rate: u64,
+    parts: u64,
+    at: Timestamp,
+}
+
+/// How many may go at once: max(1, rate/4).
+#[must_use]
+pub const fn burst(rate: u32) -> u32 {
+    if rate / 4 > 1 { rate / 4 } else { 1 }
+}
+
+impl Bucket {
+    /// A full bucket of `rate` tokens a second, at least 1.
+    #[must_use]
+    pub fn new(rate: u32, now: Timestamp) -> Self {
+        let mut bucket = Self { rate: u64::from(rate.max(1)), parts: 0, at: now };
+        bucket.parts = bucket.capacity();
+        bucket
+    }
+
+    fn capacity(&self) -> u64 {
+        (self.rate / 4).max(1) * PARTS
+    }
+
+    /// Changes the rate from `now` on; what is saved stays, up to the new burst.
+    pub fn set_rate(&mut self, rate: u32, now: Timestamp) {
+        let rate = u64::from(rate.max(1));
+        if rate != self.rate {
+            self.refill(now);
+            self.rate = rate;
+            self.parts = self.parts.min(self.capacity());
+        }
+    }
+
+    fn refill(&mut self, now: Timestamp) {
+        let gained = now.since(self.at).0.saturating_mul(self.rate);
+        self.parts = self.parts.saturating_add(gained).min(self.capacity());
+        self.at = self.at.max(now);
+    }
+
+    /// Is there a token at `now`?
+    pub fn has_token(&mut self, now: Timestamp) -> bool {
+        self.refill(now);
+        self.parts >= PARTS
+    }
+
+    /// Takes one, if there is one.
+    pub fn take(&mut self, now: Timestamp) -> bool {
+        let there = self.has_token(now);
+        if there {
+            self.parts -= PARTS;
+        }
+        there
+    }
+
+    /// Gives one back that was not used.
+    pub fn give_back(&mut self) {
+        self.parts = self.parts.saturating_add(PARTS).min(self.capacity());
+    }
+
+    /// When the next token is there: `now` if one is.
+    #[must_use]
+    pub fn next_at(&self, now: Timestamp) -> Timestamp {
+        let mut then = *self;
+        then.refill(now);
+        let missing = PARTS.saturating_sub(then.parts);
+        now.after(Millis(missing.div_ceil(self.rate)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn semantics_40_burst_is_a_quarter_of_the_rate_and_at_least_one() {
+        for (rate, expected) in [(20, 5), (1, 1), (7, 1), (8, 2), (100_000, 25_000)] {
+            let mut bucket = Bucket::new(rate, Timestamp(0));
+            assert_eq!((0..30_000).filter(|_| bucket.take(Timestamp(0))).count(), expected, "{rate}");
+            assert_eq!(u32::try_from(expected), Ok(burst(rate)));
+        }
+    }
+
+    #[test]
+    fn the_next_token_comes_when_it_says() {
+        let mut bucket = Bucket::new(3, Timestamp(0));
+        assert!(bucket.take(Timestamp(0)));
+        let next = bucket.next_at(Timestamp(0));
+        assert_eq!(next, Timestamp(334));
+        assert!(!bucket.take(Timestamp(333)));
+        assert!(bucket.take(next));
+    }
+
+    #[test]
+    fn a_lower_rate_cuts_what_was_saved() {
+        let mut bucket = Bucket::new(400, Timestamp(0));
+        bucket.set_rate(8, Timestamp(0));
+        assert_eq!((0..200).filter(|_| bucket.take(Timestamp(0))).count(), 2);
+    }
+}

@@ -1,0 +1,34 @@
+//! Floor 1: what should happen next.
+//!
+//! Why it may only propose: a routing bug must be able to be unfair but never unsafe. Everything here is a guess over
+//! a state that may have moved on; the ledger checks incarnation, slot and lease again when it decides (rule 4). So the
+//! lanes, turns and positions below are derived, volatile and rebuilt at boot, and nothing of them is ever an event.
+//!
+//! ```text
+//! event ─► queue (who waits, in which order) ─┐
+//! event ─► roster (who offers what, has room) ─┼─► plan: next head ─► routing (who serves it, who not, why) ─► proposal
+//! note ──► vitals (load, claims, latencies) ───┘
+//! ```
+//!
+//! | where | what |
+//! | --- | --- |
+//! | [`vitals`] | what agents feel like: reported load, open claims, latencies, failure rate |
+//! | [`queue`] | who goes next: class, then caller, then first in first out |
+//! | [`roster`] | who offers what and has room now |
+//! | [`ramp`] | how fast a backlog found at boot is handed out |
+//! | [`routing`] | who serves a task, and why not the others |
+//! | [`plan`] | the planner: a free slot meets a waiting task |
+//!
+//! Deliberately absent: clocks, chance and I/O. Heartbeat *times* are recovery's.
+
+pub mod plan;
+pub mod queue;
+pub mod ramp;
+pub mod roster;
+pub mod routing;
+pub mod vitals;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,551 @@
+//! The planner: a free slot meets a waiting task.
+//!
+//! Why two dirty sets: work is done only where something changed. A seat that got room looks at the lanes that its
+//! agent can serve; a lane that got a task looks at the ready agents of its pool. Between cycles one thing always
+//! holds: no ready agent and waiting task that fit each other are left over, but for those that the ramp, a refused
+//! proposal or a suspect keeps apart. So the cost of a cycle follows what happened in it, not what waits.
+//!
+//! Proposals count before they are decided: they take slot, demand and turn at once, and give them back when refused.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ledger::ids::{AgentKey, LeaseDigest, Namespace, ReachId};
+use crate::ledger::machine::State;
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::event::{Event, EventBody, Explanation};
+use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::spec::Qos;
+use crate::ledger::machine::task::status::{Delivery, Status};
+use crate::ledger::planner::{ClaimId, Note, Planner};
+use crate::ledger::time::Timestamp;
+use crate::scheduler::queue::{CLASSES, Entry, Head, Lane, LaneKey, LaneNo, Queue, Ticket};
+use crate::scheduler::ramp::{Ramp, STEP};
+use crate::scheduler::roster::{PoolNo, Roster, SeatNo};
+use crate::scheduler::routing::candidate::{Suspect, exclusion};
+use crate::scheduler::routing::{Finding, Needs, Question, RouteReport, route, survey};
+use crate::scheduler::vitals::{Outcome, Vitals};
+
+/// Who holds a task, and since when: for latencies and suspects.
+#[derive(Debug, Clone)]
+struct Holding {
+    agent: AgentKey,
+    seat: SeatNo,
+    suspect: Suspect,
+    dispatched_at: Option<Timestamp>,
+    acked_at: Option<Timestamp>,
+}
+
+/// A proposal that is not yet decided.
+#[derive(Debug)]
+struct Pending {
+    ticket: Ticket,
+    agent: AgentKey,
+    seat: SeatNo,
+    claim: Option<ClaimId>,
+    suspect: Suspect,
+}
+
+/// What an agent should serve next.
+struct Pick {
+    head: Head,
+    lane: LaneNo,
+    class: Qos,
+    waiting: [bool; 3],
+}
+
+/// The scheduler's planner; see the module.
+#[derive(Debug, Default)]
+pub struct Scheduler {
+    queue: Queue,
+    roster: Roster,
+    vitals: Vitals,
+    holdings: BTreeMap<ReachId, Holding>,
+    pending: BTreeMap<ReachId, Pending>,
+    dirty_seats: BTreeSet<SeatNo>,
+    dirty_lanes: BTreeSet<LaneNo>,
+    held_back: BTreeSet<LaneNo>,
+    set_aside: BTreeMap<LaneNo, Timestamp>,
+    ramp: Option<Ramp>,
+    boot_order: u64,
+    boot_left: usize,
+    now: Timestamp,
+}
+
+impl Scheduler {
+    /// A planner that knows nothing yet; [`Planner::rebuild`] tells it the state.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Load, demand and latencies.
+    #[must_use]
+    pub const fn vitals(&self) -> &Vitals {
+        &self.vitals
+    }
+
+    /// Tasks that wait.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Explains a routing question in full, as of now: the same rules and positions that the next dispatch uses.
+    #[must_use]
+    pub fn explain(&self, state: &State, question: &Question<'_>) -> RouteReport {
+        let pool = self.roster.pool_named(&question.needs.namespace, &question.needs.capability);
+        let positions = pool.into_iter().flat_map(|pool| pool.positions()).map(|(id, at)| (id.clone(), at)).collect();
+        route(question, state, &self.vitals, &positions)
+    }
+
+    /// As [`Scheduler::explain`], for a task.
+    #[must_use]
+    pub fn explain_task(&self, state: &State, task: &Task) -> RouteReport {
+        let needs = Needs::of_task(task);
+        self.explain(state, &wishes(&needs, task))
+    }
+
+    fn touch(&mut self, state: &State, key: &AgentKey) {
+        let Some(agent) = state.agent(key) else { return };
+        let (no, changed) = self.roster.refresh(agent, self.vitals.of(key));
+        if self.roster.desk(no).is_some_and(|desk| desk.seat.room() > 0) {
+            self.dirty_seats.insert(no);
+        }
+        for pool in changed {
+            let choosy = self.roster.pool(pool).is_some_and(|pool| pool.is_choosy());
+            let blurred = |lane: &LaneNo| self.queue.lane_key(*lane).is_some_and(|key| key.caller.is_none());
+            if choosy && self.queue.lanes_of(pool).any(|lane| blurred(&lane)) {
+                for task in self.queue.tasks_of(pool) {
+                    self.move_lane(state, task);
+                }
+            }
+            self.tidy(pool);
+        }
+    }
+
+    fn tidy(&mut self, pool: PoolNo) {
+        if self.queue.lanes_of(pool).next().is_none() {
+            self.roster.forget_pool(pool);
+        }
+    }
+
+    /// Takes a waiting task into the lane where it belongs now, at its old place.
+    fn move_lane(&mut self, state: &State, id: ReachId) {
+        if let Some(ticket) = self.dequeue(id)
+            && let Some(task) = state.task(id)
+        {
+            self.enqueue(task, Some(ticket.order));
+        }
+    }
+
+    fn enqueue(&mut self, task: &Task, order: Option<u64>) {
+        let pool = self.roster.open_pool(&task.namespace, &task.spec.capability);
+        let choosy = self.roster.pool(pool).is_some_and(|pool| pool.is_choosy());
+        let caller = task.submitter.clone().filter(|_| choosy);
+        let key = LaneKey {
+            id: task.lane,
+            schemas: task.schemas.clone(),
+            caller: caller.clone(),
+            suspect: Suspect::of(task),
+        };
+        let entry = Entry {
+            task: task.id(),
+            namespace: task.namespace.clone(),
+            key,
+            pool,
+            class: task.spec.qos,
+            caller: task.spec.fairness_key.clone(),
+            order,
+        };
+        let before = self.queue.len();
+        let lane = self.queue.insert(entry, || Needs { caller, ..Needs::of_task(task) });
+        if self.queue.len() > before && order.is_some_and(|order| order < self.boot_order) {
+            self.boot_left += 1;
+        }
+        self.dirty_lanes.insert(lane);
+    }
+
+    fn dequeue(&mut self, id: ReachId) -> Option<Ticket> {
+        let pool = self.queue.lane(self.queue.place(id)?.lane)?.pool;
+        let ticket = self.queue.remove(id)?;
+        self.left(&ticket);
+        self.tidy(pool);
+        Some(ticket)
+    }
+
+    const fn left(&mut self, ticket: &Ticket) {
+        if ticket.order < self.boot_order {
+            self.boot_left = self.boot_left.saturating_sub(1);
+        }
+    }
+
+    /// Follows one task after an event: its proposal, its holder, its place in the queue.
+    fn follow(&mut self, state: &State, event: &Event, id: ReachId) {
+        let task = state.task(id);
+        let is_queued = task.is_some_and(|task| matches!(task.status, Status::Queued { .. }));
+        self.measure(event, id);
+        if !is_queued {
+            self.settle(id, Settled::Decided);
+            self.dequeue(id);
+        }
+        self.hold(state, event, id);
+        let Some(task) = task.filter(|_| is_queued && !self.pending.contains_key(&id)) else { return };
+        if self.queue.place(id).is_none() {
+            self.enqueue(task, None);
+        } else if matches!(event.body, EventBody::TaskSchemaChecked(_)) {
+            self.move_lane(state, id);
+        }
+    }
+
+    fn hold(&mut self, state: &State, event: &Event, id: ReachId) {
+        let task = state.task(id);
+        let holder = task.and_then(|task| {
+            let lease = task.status.lease()?;
+            Some(AgentKey { namespace: task.namespace.clone(), agent_id: lease.agent.clone() })
+        });
+        let before = self.holdings.get(&id).map(|holding| holding.agent.clone());
+        if before == holder {
+            if matches!(event.body, EventBody::TaskAcknowledged(_))
+                && let Some(holding) = self.holdings.get_mut(&id)
+            {
+                holding.acked_at = Some(event.at);
+            }
+            if matches!(event.body, EventBody::TaskDispatched(_))
+                && let Some(holding) = self.holdings.get_mut(&id)
+            {
+                holding.dispatched_at = Some(event.at);
+                holding.acked_at = None;
+            }
+        } else {
+            if let Some(old) = self.holdings.remove(&id) {
+                self.count_suspect(old.seat, old.suspect, u32::saturating_sub);
+            }
+            if let (Some(agent), Some(task)) = (holder.clone(), task) {
+                self.begin_holding(state, task, agent, event.at);
+            }
+        }
+        for agent in before.iter().chain(holder.iter()) {
+            self.touch(state, agent);
+        }
+    }
+
+    fn begin_holding(&mut self, state: &State, task: &Task, agent: AgentKey, at: Timestamp) {
+        self.touch(state, &agent);
+        let Some(seat) = self.roster.number(&agent) else { return };
+        let suspect = Suspect::of(task);
+        self.count_suspect(seat, suspect, u32::saturating_add);
+        self.holdings.insert(task.id(), Holding { agent, seat, suspect, dispatched_at: Some(at), acked_at: None });
+    }
+
+    fn count_suspect(&mut self, seat: SeatNo, suspect: Suspect, change: fn(u32, u32) -> u32) {
+        if suspect == Suspect::Yes {
+            self.roster.adjust(seat, |desk| desk.seat.suspects = change(desk.seat.suspects, 1));
+        }
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "asks about the events that end or begin work; the rest tell no latency"
+    )]
+    fn measure(&mut self, event: &Event, id: ReachId) {
+        let Some(holding) = self.holdings.get(&id) else { return };
+        let worked = holding.acked_at.map(|at| event.at.since(at));
+        match &event.body {
+            EventBody::TaskAcknowledged(_) => {
+                if let Some(at) = holding.dispatched_at {
+                    self.vitals.acknowledged(&holding.agent, event.at.since(at));
+                }
+            }
+            EventBody::TaskSucceeded(_) => self.vitals.ended(&holding.agent, Outcome::Succeeded, worked),
+            EventBody::TaskFailed(_) | EventBody::TaskAttemptFailed(_) => {
+                self.vitals.ended(&holding.agent, Outcome::Failed, worked);
+            }
+            EventBody::TaskSlow(_) | EventBody::TaskOrphaned(_) => {
+                self.vitals.ended(&holding.agent, Outcome::Failed, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// A proposal is decided, refused or forgotten: what it had taken ahead is given back.
+    fn settle(&mut self, id: ReachId, how: Settled) -> Option<Pending> {
+        let pending = self.pending.remove(&id)?;
+        let suspect = u32::from(pending.suspect == Suspect::Yes);
+        self.roster.adjust(pending.seat, |desk| {
+            desk.seat.reserved = desk.seat.reserved.saturating_sub(1);
+            desk.seat.suspects = desk.seat.suspects.saturating_sub(suspect);
+        });
+        match (how, pending.claim) {
+            (Settled::Refused, Some(claim)) => self.vitals.return_demand(&pending.agent, claim),
+            (Settled::Refused, None) | (Settled::Decided, _) => {}
+        }
+        Some(pending)
+    }
+
+    /// Puts a task whose proposal came to nothing back to its place.
+    fn take_back(&mut self, state: &State, id: ReachId) {
+        let Some(pending) = self.settle(id, Settled::Refused) else { return };
+        self.touch(state, &pending.agent);
+        if let Some(task) = state.task(id)
+            && matches!(task.status, Status::Queued { .. })
+        {
+            self.enqueue(task, Some(pending.ticket.order));
+            // Not at once again: what was refused for a reason that is not seen here would be refused for ever.
+            if let Some(place) = self.queue.place(id) {
+                self.set_aside.insert(place.lane, self.now.after(STEP));
+            }
+        }
+    }
+
+    /// What the agent should serve next, among the lanes that it can serve.
+    fn pick(&mut self, no: SeatNo, skip: &BTreeSet<LaneNo>) -> Option<Pick> {
+        let desk = self.roster.desk(no)?;
+        let mut heads: [Option<(Head, LaneNo)>; 3] = [None; 3];
+        for (pool, offer) in desk.pools() {
+            let Some(offer) = desk.seat.declaration.offers.get(*offer) else { continue };
+            let lanes: Vec<LaneNo> = self.queue.lanes_of(*pool).collect();
+            for lane in lanes {
+                let fits = |lane: &Lane| exclusion(&lane.needs, &desk.seat, offer).is_none();
+                let passed = skip.contains(&lane) || self.set_aside.contains_key(&lane);
+                if passed || !self.queue.lane(lane).is_some_and(fits) {
+                    continue;
+                }
+                for (class, best) in CLASSES.into_iter().zip(heads.iter_mut()) {
+                    if let Some(head) = self.queue.head(lane, class)
+                        && best.is_none_or(|(other, _)| head < other)
+                    {
+                        *best = Some((head, lane));
+                    }
+                }
+            }
+        }
+        let waiting = heads.map(|head| head.is_some());
+        let class = desk.floor.choose(waiting)?;
+        let (head, lane) = CLASSES.into_iter().zip(heads).find(|(other, _)| *other == class)?.1?;
+        Some(Pick { head, lane, class, waiting })
+    }
+
+    /// One dispatch out of the lanes that this agent can serve; maybe to another agent, if the strategy says so.
+    fn serve_one(&mut self, state: &State, no: SeatNo) -> Option<Proposal> {
+        let mut skip = BTreeSet::new();
+        loop {
+            let pick = self.pick(no, &skip)?;
+            let lane = self.queue.lane(pick.lane)?;
+            let (needs, pool) = (Arc::clone(&lane.needs), lane.pool);
+            let Some(task) = state.task(pick.head.task) else {
+                self.dequeue(pick.head.task);
+                continue;
+            };
+            let strategy = self.roster.pool(pool)?.strategy();
+            match survey(&wishes(&needs, task), strategy, &self.roster.providers(pool)) {
+                Finding::Serve { winner, positions, explanation } => {
+                    let seat = self.roster.seat_at(pool, winner)?;
+                    self.roster.set_positions(pool, positions);
+                    self.roster.adjust(no, |desk| desk.floor.picked(pick.class, pick.waiting));
+                    return self.propose(task, seat, explanation);
+                }
+                Finding::HoldBack => {
+                    self.held_back.insert(pick.lane);
+                    skip.insert(pick.lane);
+                }
+                Finding::Nobody => {
+                    skip.insert(pick.lane);
+                }
+            }
+        }
+    }
+
+    fn propose(&mut self, task: &Task, seat: SeatNo, explanation: Box<Explanation>) -> Option<Proposal> {
+        let taken = &self.roster.desk(seat)?.seat;
+        let (agent, incarnation, delivery) = (taken.key.clone(), taken.incarnation, taken.delivery());
+        let ticket = self.queue.serve(task.id())?;
+        self.left(&ticket);
+        let claim = match delivery {
+            Delivery::Pull => self.vitals.take_demand(&agent, incarnation),
+            Delivery::Push => None,
+        };
+        let suspect = Suspect::of(task);
+        self.roster.adjust(seat, |desk| {
+            desk.seat.reserved += 1;
+            if claim.is_some() {
+                desk.seat.demand = desk.seat.demand.saturating_sub(1);
+            }
+        });
+        self.count_suspect(seat, suspect, u32::saturating_add);
+        if let Some(ramp) = &mut self.ramp {
+            ramp.spend();
+        }
+        let command = Command::DispatchTask {
+            task: task.id(),
+            agent: agent.agent_id.clone(),
+            incarnation,
+            delivery,
+            lease: LeaseDigest::default(),
+            explanation,
+        };
+        self.pending.insert(task.id(), Pending { ticket, agent, seat, claim, suspect });
+        Some(Proposal::by_hub(Some(task.namespace.clone()), command))
+    }
+
+    /// A ready agent that can serve the lane and was not found useless in this round.
+    fn ready_for(&self, lane: LaneNo, useless: &BTreeSet<SeatNo>) -> Option<SeatNo> {
+        if self.set_aside.contains_key(&lane) {
+            return None;
+        }
+        let lane = self.queue.lane(lane)?;
+        let mut ready = self.roster.pool(lane.pool)?.ready();
+        ready.find(|seat| {
+            let provider = self.roster.provider_at(lane.pool, *seat);
+            !useless.contains(seat) && provider.is_some_and(|p| exclusion(&lane.needs, p.seat, p.offer).is_none())
+        })
+    }
+
+    /// May nothing be proposed now because of the ramp?
+    fn is_ramped(&mut self, now: Timestamp) -> bool {
+        let allowance = self.ramp.and_then(|ramp| ramp.allowance(now));
+        if allowance.is_none() || self.boot_left == 0 {
+            self.ramp = None;
+            return false;
+        }
+        allowance == Some(0)
+    }
+
+    fn wake_lanes(&mut self, now: Timestamp) {
+        self.dirty_lanes.append(&mut self.held_back);
+        let due: Vec<LaneNo> = self.set_aside.iter().filter(|(_, at)| **at <= now).map(|(lane, _)| *lane).collect();
+        for lane in due {
+            self.set_aside.remove(&lane);
+            self.dirty_lanes.insert(lane);
+        }
+    }
+}
+
+/// What became of a proposal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settled {
+    Decided,
+    Refused,
+}
+
+fn wishes<'a>(needs: &'a Needs, task: &'a Task) -> Question<'a> {
+    Question { needs, preferred: task.spec.preferred_agent.as_ref(), avoid: task.avoid.as_ref() }
+}
+
+fn key_of(namespace: Option<&Namespace>, event: &EventBody) -> Option<AgentKey> {
+    Some(AgentKey { namespace: namespace?.clone(), agent_id: event.agent()?.clone() })
+}
+
+impl Planner for Scheduler {
+    fn rebuild(&mut self, state: &State, now: Timestamp) {
+        *self = Self::new();
+        for key in state.agents().keys() {
+            self.touch(state, key);
+        }
+        let mut waiting = Vec::new();
+        for task in state.tasks().values() {
+            if let Status::Queued { since, .. } = task.status {
+                waiting.push((since, task.id()));
+            } else if let Some(lease) = task.status.lease() {
+                let agent = AgentKey { namespace: task.namespace.clone(), agent_id: lease.agent.clone() };
+                self.begin_holding(state, task, agent, now);
+                if let Some(holding) = self.holdings.get_mut(&task.id()) {
+                    holding.dispatched_at = None;
+                }
+            }
+        }
+        waiting.sort_unstable();
+        for task in waiting.into_iter().filter_map(|(_, id)| state.task(id)) {
+            self.enqueue(task, None);
+        }
+        self.boot_order = self.queue.next_order();
+        self.boot_left = self.queue.len();
+        self.ramp = (self.boot_left > 0).then(|| Ramp::starting(now));
+        self.now = now;
+    }
+
+    fn observe(&mut self, state: &State, event: &Event) {
+        if let Some(agent) = key_of(event.namespace.as_ref(), &event.body) {
+            self.touch(state, &agent);
+        }
+        if event.body.callback_subject().is_none()
+            && let Some(task) = event.body.task()
+        {
+            self.follow(state, event, task);
+        }
+    }
+
+    fn note(&mut self, state: &State, note: &Note, now: Timestamp) {
+        match note {
+            Note::Beat { agent, incarnation, load } => {
+                let Some(known) = state.agent(agent).filter(|known| known.incarnation == *incarnation) else { return };
+                let held = u32::try_from(known.held.len()).unwrap_or(u32::MAX);
+                self.vitals.beat(agent, *load, held, now);
+                self.touch(state, agent);
+            }
+            Note::ClaimOpened { claim, agent, incarnation, max } => {
+                if state.agent(agent).is_some() {
+                    self.vitals.open_claim(*claim, agent, *incarnation, *max);
+                    self.touch(state, agent);
+                }
+            }
+            Note::ClaimClosed { claim } => {
+                if let Some(agent) = self.vitals.close_claim(*claim) {
+                    self.touch(state, &agent);
+                }
+            }
+            Note::Lagged { .. } => {}
+        }
+    }
+
+    fn plan(&mut self, state: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
+        self.now = now;
+        // A proposal that was neither applied nor refused was never made.
+        for id in self.pending.keys().copied().collect::<Vec<_>>() {
+            self.take_back(state, id);
+        }
+        self.wake_lanes(now);
+        let mut proposals = Vec::new();
+        let mut useless = BTreeSet::new();
+        while proposals.len() < room && !self.is_ramped(now) {
+            if let Some(seat) = self.dirty_seats.first().copied() {
+                match self.serve_one(state, seat) {
+                    Some(proposal) => proposals.push(proposal),
+                    None => {
+                        self.dirty_seats.remove(&seat);
+                        useless.insert(seat);
+                    }
+                }
+            } else if let Some(lane) = self.dirty_lanes.first().copied() {
+                match self.ready_for(lane, &useless) {
+                    Some(seat) => {
+                        self.dirty_seats.insert(seat);
+                    }
+                    None => {
+                        self.dirty_lanes.remove(&lane);
+                    }
+                }
+            } else {
+                break;
+            }
+        }
+        proposals
+    }
+
+    fn refused(&mut self, state: &State, proposal: &Proposal) {
+        if let Command::DispatchTask { task, .. } = &proposal.command {
+            self.take_back(state, *task);
+        }
+    }
+
+    fn wake_at(&self, _state: &State, now: Timestamp) -> Option<Timestamp> {
+        let is_busy = !self.dirty_seats.is_empty() || !self.dirty_lanes.is_empty();
+        let ramped = self.ramp.filter(|_| is_busy && self.boot_left > 0).map(|_| now.after(STEP));
+        self.set_aside.values().copied().chain(ramped).min()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
