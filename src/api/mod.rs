@@ -5,9 +5,20 @@
 //!
 //! Every route is made with `routes!`, so none can be missing from /openapi.json.
 
+mod agents;
 pub mod auth;
+mod checks;
 pub mod error;
 pub mod extract;
+mod framing;
+mod health;
+pub mod metrics;
+pub mod near;
+pub mod openapi;
+mod policies;
+pub mod server;
+mod tokens;
+pub mod wire;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,6 +29,8 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::ledger::handle::Ledger;
 
 use auth::token::DevToken;
+use checks::Checks;
+use metrics::Metrics;
 
 /// What the API is told at the start.
 #[derive(Debug, Clone)]
@@ -56,6 +69,9 @@ pub struct Parts {
     pub ledger: Ledger,
     /// What the API was told at the start.
     pub options: Options,
+    /// What is counted.
+    pub metrics: Metrics,
+    checks: Checks,
 }
 
 impl Deref for App {
@@ -69,19 +85,27 @@ impl Deref for App {
 impl App {
     /// Puts the parts together.
     #[must_use]
-    pub fn new(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+    pub fn new(ledger: Ledger, options: Options) -> Self {
+        Self(Arc::new(Parts { ledger, options, metrics: Metrics::default(), checks: Checks }))
     }
 }
 
 /// Every route of the API, with its part of the OpenAPI document. A resource has a `routes()` of its own.
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
+        .merge(agents::routes())
+        .merge(tokens::routes())
+        .merge(policies::routes())
+        .merge(health::routes())
+        .merge(openapi::routes())
 }
 
 /// The whole API as one service.
-#[must_use]
 pub fn router(app: App) -> axum::Router {
     let (router, _document) = routes().split_for_parts();
-    router.fallback(error::no_such_path).method_not_allowed_fallback(error::no_such_method).with_state(app)
+    router
+        .fallback(error::no_such_path)
+        .method_not_allowed_fallback(error::no_such_method)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), metrics::count))
+        .with_state(app)
 }

@@ -141,6 +141,12 @@ impl Bearer {
         self.grant.token().map_or(&Scope::ALL, |token| &token.scopes)
     }
 
+    /// Is it limited to some capabilities?
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.grant.token().is_some_and(|token| !token.capabilities.is_empty())
+    }
+
     /// May it call the capability?
     #[must_use]
     pub fn can_call(&self, capability: &Capability) -> bool {
@@ -167,6 +173,17 @@ impl Caller {
     /// 403 `scope-missing`, naming the scope.
     pub fn require(&self, scope: Scope) -> ApiResult<()> {
         self.bearer.require(scope)
+    }
+
+    /// Refuses a token that has none of `scopes`.
+    ///
+    /// # Errors
+    /// 403 `scope-missing`, naming the first.
+    pub fn require_one_of(&self, scopes: &[Scope]) -> ApiResult<()> {
+        if scopes.iter().any(|scope| self.bearer.scopes().contains(scope)) {
+            return Ok(());
+        }
+        scopes.first().map_or(Ok(()), |scope| self.require(*scope))
     }
 
     /// Refuses a token that may not act as that agent (semantics 7).

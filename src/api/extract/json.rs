@@ -123,7 +123,7 @@ pub async fn read_body(headers: &HeaderMap, body: Body, limit: usize, app: &App)
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     strict::check(bytes)?;
     // The happy path pays nothing for the path to an error; a bad body is parsed once more to find it.
-    serde_json::from_slice(bytes).or_else(|first| Err(explain::<T>(bytes, &first)))
+    serde_json::from_slice(bytes).map_err(|first| explain::<T>(bytes, &first))
 }
 
 fn explain<T: DeserializeOwned>(bytes: &[u8], first: &serde_json::Error) -> ApiError {
@@ -148,8 +148,8 @@ fn pointer_of(path: &serde_path_to_error::Path) -> String {
     let mut pointer = String::new();
     for segment in path {
         match segment {
-            Segment::Seq { index } => drop(write!(pointer, "/{index}")),
-            Segment::Map { key } => drop(write!(pointer, "/{}", strict::escaped(key))),
+            Segment::Seq { index } => { let _ = write!(pointer, "/{index}"); }
+            Segment::Map { key } => { let _ = write!(pointer, "/{}", strict::escaped(key)); }
             // A variant's name is not a step of the document, and an unknown one has no name.
             Segment::Enum { .. } | Segment::Unknown => {}
         }

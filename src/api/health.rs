@@ -1,0 +1,142 @@
+//! Probes and figures: is it alive, is it ready, what is it doing.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::ledger::handle::Phase;
+use crate::ledger::machine::access::Scope;
+
+use super::App;
+use super::error::{ApiResult, ProblemSchema};
+use super::extract::{Bearer, Json, NoQuery, Query};
+
+/// A sequencer that does not answer a question by then is not ready.
+const ASK_WITHIN: Duration = Duration::from_secs(2);
+
+/// The resource's routes.
+pub(in crate::api) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(live)).routes(routes!(ready)).routes(routes!(metrics)).routes(routes!(cluster))
+}
+
+/// The phase's name on the wire.
+const fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Starting => "starting",
+        Phase::Open => "open",
+        Phase::Draining => "draining",
+        Phase::DiskLow => "disk-low",
+        Phase::DiskFull => "disk-full",
+        Phase::Stopped => "stopped",
+    }
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct Live {
+    live: bool,
+}
+
+/// The process answers.
+#[utoipa::path(get, path = "/livez", tag = "health", security(()), responses((status = 200, body = Live)))]
+async fn live(_: NoQuery) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(Live { live: true })).into_response()
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+struct Verbosity {
+    /// Lists the checks one by one.
+    verbose: Option<String>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct Ready {
+    ready: bool,
+    /// `starting`, `open`, `draining`, `disk-low`, `disk-full` or `stopped`.
+    phase: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checks: Option<Vec<Check>>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct Check {
+    check: &'static str,
+    passed: bool,
+}
+
+/// It takes work: recovery is done, the ledger can be written, it is not going down.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()), params(Verbosity),
+    responses((status = 200, body = Ready), (status = 503, body = Ready)))]
+async fn ready(State(app): State<App>, Query(query): Query<Verbosity>) -> Response {
+    let phase = app.ledger.published().phase;
+    let answers = tokio::time::timeout(ASK_WITHIN, app.ledger.ask(|state| state.seq())).await;
+    let checks = vec![
+        Check { check: "recovery-done", passed: phase != Phase::Starting },
+        Check { check: "sequencer-answers", passed: matches!(answers, Ok(Ok(_))) },
+        Check { check: "ledger-writable", passed: !matches!(phase, Phase::DiskFull | Phase::Stopped) },
+        Check { check: "not-stopping", passed: !matches!(phase, Phase::Draining | Phase::Stopped) },
+    ];
+    let passed = checks.iter().all(|check| check.passed);
+    let status = if passed { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let verbose = query.verbose.is_some_and(|value| value != "false" && value != "0");
+    let body = Ready { ready: passed, phase: phase_name(phase), checks: verbose.then_some(checks) };
+    (status, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
+}
+
+/// Figures for Prometheus; they count over all namespaces, so the token must hold there (semantics 39).
+#[utoipa::path(get, path = "/metrics", tag = "health",
+    responses((status = 200, content_type = "application/openmetrics-text", body = String),
+              (status = "4XX", body = ProblemSchema)))]
+async fn metrics(State(app): State<App>, bearer: Bearer, _: NoQuery) -> ApiResult<Response> {
+    bearer.require_everywhere(Scope::Operate)?;
+    let text = app.metrics.render(&app.ledger).await?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store")], text).into_response())
+}
+
+/// The nodes of the hub: here one.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct Cluster {
+    mode: &'static str,
+    lineage: String,
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct Node {
+    role: &'static str,
+    boot: u32,
+    /// Last durable event.
+    seq: u64,
+    #[schema(format = DateTime)]
+    at: String,
+    phase: &'static str,
+    version: &'static str,
+}
+
+/// Who keeps the ledger, and how far it is.
+#[utoipa::path(get, path = "/v1/cluster", tag = "health",
+    responses((status = 200, body = Cluster), (status = "4XX", body = ProblemSchema)))]
+async fn cluster(State(app): State<App>, bearer: Bearer, _: NoQuery) -> ApiResult<Json<Cluster>> {
+    bearer.require(Scope::Read)?;
+    let boot = app.ledger.ask(|state| state.boot()).await?;
+    let published = app.ledger.published();
+    Ok(Json(Cluster {
+        mode: "single",
+        lineage: published.lineage.to_string(),
+        nodes: vec![Node {
+            role: "writer",
+            boot: boot.0,
+            seq: published.seq.0,
+            at: published.at.to_string(),
+            phase: phase_name(published.phase),
+            version: env!("CARGO_PKG_VERSION"),
+        }],
+    }))
+}

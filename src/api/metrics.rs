@@ -1,0 +1,184 @@
+//! Figures of the API and of the ledger's state, in OpenMetrics text.
+//!
+//! Counters count as it happens; gauges of the state are asked for when somebody scrapes, so that they cost nothing
+//! between two scrapes. No label holds an id (R-OBS-1).
+
+use std::ops::Bound;
+use std::sync::atomic::AtomicU64;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::ledger::handle::{Ledger, Unavailable};
+use crate::ledger::ids::AgentKey;
+
+use super::App;
+use super::error::{ApiError, Code};
+
+/// Upper ends in seconds: from half a millisecond to a long-poll.
+const BUCKETS: [f64; 14] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
+/// Agents counted in one question to the sequencer.
+const AGENTS_AT_ONCE: usize = 2_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    method: String,
+    route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    namespace: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AgentLabels {
+    namespace: String,
+    health: &'static str,
+    standing: &'static str,
+}
+
+/// What is counted while the hub runs.
+pub struct Metrics {
+    registry: Registry,
+    calls: Family<CallLabels, Counter>,
+    seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    /// Open connections.
+    pub(in crate::api) connections: Gauge,
+    /// Connections closed because their framing was ambiguous.
+    pub(in crate::api) malformed: Counter,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let calls = Family::<CallLabels, Counter>::default();
+        let buckets: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let seconds = Family::new_with_constructor(buckets);
+        let connections = Gauge::default();
+        let malformed = Counter::default();
+        registry.register("http_server_requests", "Calls by route and status", calls.clone());
+        registry.register_with_unit(
+            "http_server_request_duration",
+            "Time from a call's head to its answer's head",
+            Unit::Seconds,
+            seconds.clone(),
+        );
+        registry.register("http_server_connections", "Open connections", connections.clone());
+        registry.register("http_server_malformed", "Connections refused for their framing", malformed.clone());
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("reach_build", "The running program", build);
+        Self { registry, calls, seconds, connections, malformed }
+    }
+}
+
+impl Metrics {
+    /// Everything as OpenMetrics text, the state's gauges included.
+    ///
+    /// # Errors
+    /// When the hub does not answer.
+    pub(in crate::api) async fn render(&self, ledger: &Ledger) -> Result<String, ApiError> {
+        let state = gauges(ledger).await?;
+        let mut text = String::new();
+        encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &state))
+            .and_then(|()| encode_eof(&mut text))
+            .map_err(|_| ApiError::from(Code::Internal))?;
+        Ok(text)
+    }
+}
+
+async fn gauges(ledger: &Ledger) -> Result<Registry, Unavailable> {
+    let mut registry = Registry::default();
+    let tasks = Family::<StateLabels, Gauge>::default();
+    let agents = Family::<AgentLabels, Gauge>::default();
+    let callbacks: Gauge = Gauge::default();
+    let seq = Gauge::<u64, AtomicU64>::default();
+    registry.register("reach_tasks", "Tasks in memory by state", tasks.clone());
+    registry.register("reach_agents", "Agents by health and standing", agents.clone());
+    registry.register("reach_callbacks_due", "Callbacks that have not settled", callbacks.clone());
+    registry.register("reach_ledger_seq", "Last durable event", seq.clone());
+
+    let (counts, due) = ledger.ask(|state| (state.counts().clone(), state.callbacks().len())).await?;
+    for (namespace, count) in counts {
+        for (kind, number) in count.by_state {
+            let labels = StateLabels { namespace: namespace.to_string(), state: kind.name() };
+            tasks.get_or_create(&labels).set(i64::from(number));
+        }
+    }
+    callbacks.set(i64::try_from(due).unwrap_or(i64::MAX));
+    seq.set(ledger.published().seq.0);
+    let mut after: Option<AgentKey> = None;
+    loop {
+        let from = after.take();
+        let seen = ledger
+            .ask(move |state| {
+                let start = from.map_or(Bound::Unbounded, Bound::Excluded);
+                let some = state.agents().range((start, Bound::Unbounded)).take(AGENTS_AT_ONCE);
+                some.map(|(key, agent)| (key.clone(), agent.health, agent.standing)).collect::<Vec<_>>()
+            })
+            .await?;
+        let full = seen.len() == AGENTS_AT_ONCE;
+        for (key, health, standing) in seen {
+            let labels = AgentLabels {
+                namespace: key.namespace.to_string(),
+                health: health.name(),
+                standing: standing.name(),
+            };
+            agents.get_or_create(&labels).inc();
+            after = Some(key);
+        }
+        if !full {
+            return Ok(registry);
+        }
+    }
+}
+
+/// Counts each call. Paths that match no route count as one, so that nobody can make labels.
+pub(in crate::api) async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
+    let method = known_method(request.method()).to_owned();
+    let start = tokio::time::Instant::now();
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    let metrics = &app.metrics;
+    metrics.calls.get_or_create(&CallLabels { method: method.clone(), route: route.clone(), status }).inc();
+    metrics.seconds.get_or_create(&RouteLabels { method, route }).observe(start.elapsed().as_secs_f64());
+    response
+}
+
+fn known_method(method: &axum::http::Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "HEAD" => "HEAD",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}

@@ -1,0 +1,72 @@
+//! Names that may have been meant when nobody offers what was asked for (R-RTE-1).
+
+use crate::ledger::ids::Capability;
+
+use super::App;
+use super::error::{ApiError, Code};
+use super::extract::Caller;
+
+/// Suggestions at most.
+const MOST: usize = 5;
+/// Registered capabilities that are looked at, so that a refusal stays cheap.
+const LOOKED_AT: usize = 10_000;
+
+/// The refusal of a capability that nobody offers, with near names that this token may call; the near ones that it may
+/// not call are only counted (semantics 39).
+#[must_use]
+pub fn not_registered(app: &App, caller: &Caller, wanted: &Capability) -> ApiError {
+    let published = app.ledger.published();
+    let mut near: Vec<(usize, &Capability)> = published
+        .catalog
+        .in_namespace(&caller.namespace)
+        .take(LOOKED_AT)
+        .filter_map(|(capability, _)| distance(wanted.as_str(), capability.as_str()).map(|far| (far, capability)))
+        .collect();
+    near.sort();
+    let (shown, hidden): (Vec<_>, Vec<_>) = near.into_iter().partition(|(_, name)| caller.bearer().can_call(name));
+    let error = ApiError::new(Code::CapabilityNotRegistered, format!("no agent offers {wanted}"))
+        .at("/capability", "not registered")
+        .suggest(shown.into_iter().take(MOST).map(|(_, name)| name.to_string()));
+    if hidden.is_empty() { error } else { error.fact("not_permitted", hidden.len()) }
+}
+
+/// How far apart two names are, if they are near: at most a third of the letters differ, or they share the domain.
+fn distance(wanted: &str, name: &str) -> Option<usize> {
+    let far = edits(wanted, name);
+    let allowed = (wanted.len().max(name.len()) / 3).max(1);
+    let same_domain = wanted.split('.').next() == name.split('.').next();
+    (far <= allowed || same_domain).then_some(far)
+}
+
+/// Levenshtein distance; ids are ASCII and at most 128 bytes.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (slot, y) in row.iter_mut().skip(1).zip(b.bytes()) {
+            let best = (*slot + 1).min(left + 1).min(diagonal + usize::from(x != y));
+            diagonal = std::mem::replace(slot, best);
+            left = best;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typo_is_near_and_another_word_is_not() {
+        assert_eq!(edits("kitten", "sitting"), 3);
+        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("weather.forecast", "weather.forecast"), 0);
+        assert_eq!(distance("weather.forcast", "weather.forecast"), Some(1));
+        assert!(distance("weather.x", "weather.forecast").is_some(), "the same domain");
+        assert_eq!(distance("weather.forecast", "text.count"), None);
+    }
+}
