@@ -1,5 +1,7 @@
 //! What a registration is checked against beyond its own fields: the egress guard and the schema compiler below.
 
+use crate::scheduler::routing::constraint::compile;
+
 /// The checks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Checks;
@@ -17,7 +19,7 @@ impl Checks {
     ///
     /// # Errors
     /// Why not.
-    pub(super) fn schema(&self, _bytes: &[u8]) -> Result<(), String> {
-        Ok(())
+    pub(super) fn schema(&self, bytes: &[u8]) -> Result<(), String> {
+        compile(bytes).map(|_| ()).map_err(|refusal| refusal.to_string())
     }
 }
