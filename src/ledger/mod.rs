@@ -21,6 +21,7 @@
 //! | [`keys`] | the secrets that must not lie in the ledger |
 //! | [`handle`], [`view`] | the face to the shells: propose, claim, ask, read |
 
+pub mod canonical;
 pub mod handle;
 pub mod ids;
 pub mod keys;

@@ -18,9 +18,11 @@
 //! | [`ramp`] | how fast a backlog found at boot is handed out |
 //! | [`routing`] | who serves a task, and why not the others |
 //! | [`plan`] | the planner: a free slot meets a waiting task |
+//! | [`outbound`] | the hub's own calls: pushes, callbacks and the egress guard; a shell |
 //!
 //! Deliberately absent: clocks, chance and I/O. Heartbeat *times* are recovery's.
 
+pub mod outbound;
 pub mod plan;
 pub mod queue;
 pub mod ramp;
