@@ -54,11 +54,10 @@ impl From<Rejection> for ApiError {
             | Rejection::BatchUnknown
             | Rejection::CallbackUnknown
             | Rejection::TokenUnknown => Self::not_found(),
-            Rejection::IncarnationSuperseded { current } => Self::new(
-                Code::IncarnationSuperseded,
-                format!("incarnation {} holds this agent id now", current.0),
-            )
-            .fact("current_incarnation", current.0),
+            Rejection::IncarnationSuperseded { current } => {
+                Self::new(Code::IncarnationSuperseded, format!("incarnation {} holds this agent id now", current.0))
+                    .fact("current_incarnation", current.0)
+            }
             Rejection::AgentNotRegistered => Code::AgentNotRegistered.into(),
             Rejection::AgentDraining => Code::AgentDraining.into(),
             Rejection::CapabilityNotRegistered { capability } => {
@@ -107,7 +106,10 @@ impl From<Rejection> for ApiError {
 }
 
 /// What a report or an operator's word is answered when the task stands elsewhere (semantics 14).
-#[expect(clippy::wildcard_enum_match_arm, reason = "takes over the task's conflicts only; the caller's match has no such arm")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "takes over the task's conflicts only; the caller's match has no such arm"
+)]
 fn task_conflict(rejection: Rejection) -> ApiError {
     match rejection {
         Rejection::LeaseSuperseded { why } => {

@@ -92,9 +92,11 @@ pub fn expect_content_type(headers: &HeaderMap, taken: &[&'static str]) -> ApiRe
         }
         Some(_) | None => true,
     });
-    taken.iter().copied().find(|name| charset_fits && name.eq_ignore_ascii_case(kind)).ok_or_else(|| {
-        ApiError::new(Code::UnsupportedMediaType, format!("send {} in UTF-8", taken.join(" or ")))
-    })
+    taken
+        .iter()
+        .copied()
+        .find(|name| charset_fits && name.eq_ignore_ascii_case(kind))
+        .ok_or_else(|| ApiError::new(Code::UnsupportedMediaType, format!("send {} in UTF-8", taken.join(" or "))))
 }
 
 /// Reads a whole body of at most `limit` bytes within the hub's body timeout.

@@ -25,7 +25,9 @@ impl WireTime {
             let naive = text.parse::<jiff::civil::DateTime>().is_ok();
             return Err(if naive { "the time has no offset: append Z or an offset such as +08:00" } else { SHAPE });
         };
-        u64::try_from(at.as_millisecond()).map(|millis| Self(Timestamp(millis))).map_err(|_| "the time lies before 1970")
+        u64::try_from(at.as_millisecond())
+            .map(|millis| Self(Timestamp(millis)))
+            .map_err(|_| "the time lies before 1970")
     }
 }
 

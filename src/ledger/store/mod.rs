@@ -6,16 +6,31 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | [`codec`] | events and rows as bytes |
-//! | [`block`] | one commit as bytes, and its hash |
+//! | [`codec`], [`block`] | events, rows and commits as bytes |
 //! | [`memory`] | a store without a disk, with faults on demand |
+//! | [`fjall`] and `fjall_*` | the store of a hub, and what it checks before it believes a folder |
+//! | [`chunk`], `row.rs` | how commits, rows and bodies become keys and values |
+//! | [`tip`], [`space`], [`keyfile`], [`snapfile`] | the files beside the database |
 //! | `contract.rs` | the tests that every store must pass |
 
 pub mod block;
+pub mod chunk;
 pub mod codec;
 #[cfg(test)]
 pub(crate) mod contract;
+mod copy;
+pub mod fjall;
+#[cfg(test)]
+mod fjall_guards;
+mod fjall_keeper;
+mod fjall_log;
+mod fjall_open;
+pub mod keyfile;
 pub mod memory;
+mod row;
+pub mod snapfile;
+pub mod space;
+pub mod tip;
 
 use std::sync::Arc;
 
@@ -29,6 +44,11 @@ use crate::ledger::machine::event::Event;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Timestamp;
+
+/// The engine's folder in the data folder.
+pub const LEDGER_FOLDER: &str = "ledger";
+/// Version of the layout of a data folder; a folder of a newer one is refused.
+pub const FORMAT_VERSION: u32 = 1;
 
 /// Which body of a task (R-AUD-3). The order is the key order in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,0 +1,345 @@
+//! Opening a data folder: everything that must be checked before a ledger is believed.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use ::fjall::config::{BlockSizePolicy, CompressionPolicy};
+use ::fjall::{CompressionType, Database, KeyspaceCreateOptions, PersistMode};
+
+use super::fjall_log::Spaces;
+use super::keyfile::{self, KeyFileError};
+use super::space::{DEFAULT_RESERVE, Reserve};
+use super::tip::{TIP_FILE, Tip};
+use super::{FORMAT_VERSION, Head, LEDGER_FOLDER, ReadError, row, snapfile};
+use crate::ledger::ids::Seq;
+
+const LOCK_FILE: &str = "lock";
+/// A ledger is made here and takes its place by `rename`: an engine killed during its first creation never opens again.
+const DRAFT_FOLDER: &str = "ledger.draft";
+const FORMAT: &str = "format";
+const KEYSPACES: [&str; 6] = ["log", "done", "by", "body", "keys", "rows"];
+/// Three workers: with four or more a commit was seen to hang for ever after the disk had failed.
+const WORKERS: usize = 3;
+/// Larger memtables stall commits for half a second when they rotate; this size stalls them for 25 ms.
+const MEMTABLE: u64 = 16 * 1024 * 1024;
+/// Replaying a journal costs 2.8 µs an item at the next start.
+const MAX_JOURNALS: u64 = 256 * 1024 * 1024;
+
+/// Settings of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes set aside for the moment when the disk is full; 0 for none. Default 64 MiB.
+    pub reserve: u64,
+    /// Bytes of the engine's block cache. Default 64 MiB.
+    pub cache: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { reserve: DEFAULT_RESERVE, cache: 64 * 1024 * 1024 }
+    }
+}
+
+/// Why a data folder is not opened. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk failed.
+    #[error("could not {what} {path}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the disk says.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("the data folder {0} is in use by another process; stop that one first, or use another folder")]
+    InUse(PathBuf),
+    /// Written by a newer program.
+    #[error(
+        "{path} has format version {found}, this program reads up to {newest}: use the program that wrote it, or a newer one"
+    )]
+    Newer {
+        /// The ledger's folder.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest that is read.
+        newest: u32,
+    },
+    /// The mark or a snapshot says that there was more.
+    #[error(
+        "acknowledged events are lost: {mark} says that seq {seq} was durable, {ledger} ends at seq {last_good}. \
+         Run `reach verify` to see what is damaged; restore the folder from a backup, or accept the loss with \
+         `reach repair --accept-loss`"
+    )]
+    Lost {
+        /// The file that says so.
+        mark: PathBuf,
+        /// The ledger's folder.
+        ledger: PathBuf,
+        /// How far it had come.
+        seq: Seq,
+        /// Where it ends now.
+        last_good: Seq,
+    },
+    /// Another history stands there.
+    #[error(
+        "{ledger} holds another history than {mark} marks at seq {seq}; the last seq that can be vouched for is \
+         {last_good}. Run `reach verify`; restore the folder from a backup, or go on from what is there with \
+         `reach repair --accept-loss`"
+    )]
+    Diverged {
+        /// The file that says so.
+        mark: PathBuf,
+        /// The ledger's folder.
+        ledger: PathBuf,
+        /// Where.
+        seq: Seq,
+        /// The last seq before it.
+        last_good: Seq,
+    },
+    /// There is a ledger and no readable mark.
+    #[error(
+        "the high-water mark {mark} is missing or damaged, so nothing says whether {ledger}, which ends at seq \
+         {last_good}, is whole. Run `reach verify`; restore the file, or accept what is there with \
+         `reach repair --accept-loss`"
+    )]
+    NoMark {
+        /// The file.
+        mark: PathBuf,
+        /// The ledger's folder.
+        ledger: PathBuf,
+        /// Where it ends.
+        last_good: Seq,
+    },
+    /// Something is not what was written.
+    #[error(
+        "{ledger} is damaged at seq {seq}: {what}; the last good seq is {last_good}. Run `reach verify` to see all \
+         of it; restore the folder from a backup, or accept the loss with `reach repair --accept-loss`"
+    )]
+    Damaged {
+        /// The ledger's folder.
+        ledger: PathBuf,
+        /// First bad seq.
+        seq: Seq,
+        /// Last good one before it.
+        last_good: Seq,
+        /// What is wrong.
+        what: String,
+    },
+    /// The engine does not open its folder.
+    #[error(
+        "the storage engine does not open {ledger}: {what}. Run `reach verify`; restore the folder from a backup, or \
+         accept the loss with `reach repair --accept-loss`"
+    )]
+    Engine {
+        /// The ledger's folder.
+        ledger: PathBuf,
+        /// What it says.
+        what: String,
+    },
+    /// The key file.
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
+}
+
+impl OpenError {
+    pub(super) fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { what, path: path.to_owned(), source }
+    }
+
+    pub(super) fn read(ledger: &Path, error: ReadError) -> Self {
+        let ledger = ledger.to_owned();
+        match error {
+            ReadError::Damaged { seq, last_good, what } => Self::Damaged { ledger, seq, last_good, what },
+            ReadError::Io(what) => Self::Engine { ledger, what },
+        }
+    }
+}
+
+/// What opening gives.
+pub(super) struct Opened {
+    pub(super) spaces: Spaces,
+    pub(super) head: Head,
+    pub(super) tip: Tip,
+    pub(super) lock: File,
+}
+
+pub(super) fn open(data: &Path, options: &Options) -> Result<Opened, OpenError> {
+    fs::create_dir_all(data).map_err(|error| OpenError::io("create", data, error))?;
+    let lock = lock(data)?;
+    let ledger = data.join(LEDGER_FOLDER);
+    if !ledger.exists() {
+        create(data, &ledger, options)?;
+    }
+    let spaces = open_engine(&ledger, options)?;
+    let head = check_tail(data, &ledger, &spaces)?;
+    let tip = check_mark(data, &ledger, &spaces, &head)?;
+    Reserve::new(data, options.reserve).tend().map_err(|error| OpenError::io("set a reserve aside in", data, error))?;
+    Ok(Opened { spaces, head, tip, lock })
+}
+
+/// Takes the data folder for this process.
+pub(super) fn lock(data: &Path) -> Result<File, OpenError> {
+    let path = data.join(LOCK_FILE);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| OpenError::io("open", &path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(data.to_owned())),
+        Err(TryLockError::Error(error)) => Err(OpenError::io("lock", &path, error)),
+    }
+}
+
+fn create(data: &Path, ledger: &Path, options: &Options) -> Result<(), OpenError> {
+    // The key file first, then the mark, then the ledger: a ledger without either of them is refused.
+    keyfile::load_or_create(data)?;
+    let mark = data.join(TIP_FILE);
+    drop(Tip::create(&mark, &Head::default()).map_err(|error| OpenError::io("create", &mark, error))?);
+    create_engine(data, ledger, options)
+}
+
+/// Makes an empty engine folder beside and moves it to its place.
+pub(super) fn create_engine(data: &Path, ledger: &Path, options: &Options) -> Result<(), OpenError> {
+    let draft = data.join(DRAFT_FOLDER);
+    match fs::remove_dir_all(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(OpenError::io("clean", &draft, error)),
+        Ok(()) | Err(_) => {}
+    }
+    {
+        let db = engine(&draft, options).map_err(|what| OpenError::Engine { ledger: draft.clone(), what })?;
+        make_keyspaces(&db).map_err(|error| OpenError::Engine { ledger: draft.clone(), what: error.to_string() })?;
+    }
+    sync_folder(&draft)?;
+    fs::rename(&draft, ledger).map_err(|error| OpenError::io("move into place", &draft, error))?;
+    sync_folder(data)
+}
+
+fn sync_folder(path: &Path) -> Result<(), OpenError> {
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(|error| OpenError::io("flush", path, error))
+}
+
+fn make_keyspaces(db: &Database) -> ::fjall::Result<()> {
+    for name in KEYSPACES {
+        let space = db.keyspace(name, || keyspace_options(name))?;
+        if name == "rows" {
+            space.insert(row::meta(FORMAT), FORMAT_VERSION.to_be_bytes())?;
+        }
+    }
+    db.persist(PersistMode::SyncAll)
+}
+
+fn keyspace_options(name: &str) -> KeyspaceCreateOptions {
+    let options = KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE);
+    match name {
+        // The default policy compresses deep levels only, which a log in order never reaches.
+        "log" => options
+            .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+            .data_block_size_policy(BlockSizePolicy::all(16 * 1024)),
+        "done" | "by" => options.data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4)),
+        _ => options,
+    }
+}
+
+/// Opens or makes the engine in `path`. It panics on some damaged folders: that is an answer, too.
+fn engine(path: &Path, options: &Options) -> Result<Database, String> {
+    let open = || {
+        Database::builder(path)
+            .worker_threads(WORKERS)
+            .cache_size(options.cache)
+            .max_journaling_size(MAX_JOURNALS)
+            .open()
+            .map_err(|error| error.to_string())
+    };
+    quietly(open).unwrap_or_else(Err)
+}
+
+/// Runs something of the engine that may panic on damaged files.
+pub(super) fn quietly<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        format!("it panicked: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word"))
+    })
+}
+
+/// Opens an engine folder that exists: all its keyspaces, of a version that this program reads.
+pub(super) fn open_engine(ledger: &Path, options: &Options) -> Result<Spaces, OpenError> {
+    let failed = |what: String| OpenError::Engine { ledger: ledger.to_owned(), what };
+    // Without its version marker the engine would take the folder for an empty one and make a new database in it.
+    if !ledger.join("version").exists() {
+        return Err(failed("its version file is missing".to_owned()));
+    }
+    let db = engine(ledger, options).map_err(failed)?;
+    let space = |name: &str| {
+        // A keyspace whose folder is gone would be made anew, empty, without a word.
+        if !db.keyspace_exists(name) {
+            return Err(failed(format!("keyspace {name} is missing")));
+        }
+        db.keyspace(name, || keyspace_options(name)).map_err(|error| failed(error.to_string()))
+    };
+    let spaces = Spaces {
+        log: space("log")?,
+        done: space("done")?,
+        by: space("by")?,
+        body: space("body")?,
+        keys: space("keys")?,
+        rows: space("rows")?,
+        db: db.clone(),
+    };
+    let format = spaces.rows.get(row::meta(FORMAT)).map_err(|error| failed(error.to_string()))?;
+    let format = format.ok_or_else(|| failed("its format version is missing".to_owned()))?;
+    let found = super::codec::be_u32(&format, 0).map_err(|error| failed(error.to_string()))?;
+    if found > FORMAT_VERSION {
+        return Err(OpenError::Newer { path: ledger.to_owned(), found, newest: FORMAT_VERSION });
+    }
+    Ok(spaces)
+}
+
+/// Checks density, chain and counts from the newest snapshot on, and gives the head.
+fn check_tail(data: &Path, ledger: &Path, spaces: &Spaces) -> Result<Head, OpenError> {
+    let snapshots = snapfile::list(data).map_err(|error| OpenError::io("read", data, error))?;
+    let newest = snapshots.first();
+    let from = newest.map_or(Seq(1), |(seq, _)| *seq).max(Seq(1));
+    let read = || spaces.walk(&spaces.db.snapshot(), from, |_| Ok(()));
+    let head = quietly(read)
+        .map_err(|what| OpenError::Engine { ledger: ledger.to_owned(), what })?
+        .map_err(|error| OpenError::read(ledger, error))?;
+    match newest {
+        Some((seq, path)) if *seq > head.seq => {
+            Err(OpenError::Lost { mark: path.clone(), ledger: ledger.to_owned(), seq: *seq, last_good: head.seq })
+        }
+        Some(_) | None => Ok(head),
+    }
+}
+
+/// Compares the ledger with the high-water mark and marks its head.
+fn check_mark(data: &Path, ledger: &Path, spaces: &Spaces, head: &Head) -> Result<Tip, OpenError> {
+    let path = data.join(TIP_FILE);
+    let (mark, ledger) = (path.clone(), ledger.to_owned());
+    let Some((mut tip, marked)) = Tip::open(&path).map_err(|error| OpenError::io("open", &path, error))? else {
+        return Err(OpenError::NoMark { mark, ledger, last_good: head.seq });
+    };
+    if marked.seq > head.seq {
+        return Err(OpenError::Lost { mark, ledger, seq: marked.seq, last_good: head.seq });
+    }
+    if marked.seq > Seq(0) {
+        let commit = spaces
+            .commit_at(&spaces.db.snapshot(), marked.seq)
+            .map_err(|error| OpenError::read(&ledger, error))?
+            .map(|commit| commit.head);
+        if commit.map(|head| (head.seq, head.hash)) != Some((marked.seq, marked.hash)) {
+            let last_good = Seq(marked.seq.0.saturating_sub(1));
+            return Err(OpenError::Diverged { mark, ledger, seq: marked.seq, last_good });
+        }
+    }
+    tip.mark(head).map_err(|error| OpenError::io("write", &path, error))?;
+    Ok(tip)
+}
