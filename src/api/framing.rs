@@ -57,14 +57,7 @@ pub(super) struct Framing {
 
 impl Default for Framing {
     fn default() -> Self {
-        Self {
-            part: Part::RequestLine,
-            line: Vec::new(),
-            hosts: 0,
-            length: None,
-            chunked: false,
-            old_version: false,
-        }
+        Self { part: Part::RequestLine, line: Vec::new(), hosts: 0, length: None, chunked: false, old_version: false }
     }
 }
 

@@ -143,11 +143,8 @@ async fn gauges(ledger: &Ledger) -> Result<Registry, Unavailable> {
             .await?;
         let full = seen.len() == AGENTS_AT_ONCE;
         for (key, health, standing) in seen {
-            let labels = AgentLabels {
-                namespace: key.namespace.to_string(),
-                health: health.name(),
-                standing: standing.name(),
-            };
+            let labels =
+                AgentLabels { namespace: key.namespace.to_string(), health: health.name(), standing: standing.name() };
             agents.get_or_create(&labels).inc();
             after = Some(key);
         }

@@ -91,8 +91,8 @@ async fn replace(
     Json(body): Json<Replace>,
 ) -> ApiResult<Json<Holding>> {
     caller.require(Scope::Operate)?;
-    let reason = super::wire::reason("/reason", Some(&body.reason))?
-        .ok_or_else(|| ApiError::field("/reason", "say why"))?;
+    let reason =
+        super::wire::reason("/reason", Some(&body.reason))?.ok_or_else(|| ApiError::field("/reason", "say why"))?;
     let command = Command::SetPolicy { policy: body.policy.clone().into(), reason };
     let released = app.ledger.propose(caller.proposal(command)).await?;
     Ok(Json(Holding {

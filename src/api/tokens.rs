@@ -113,7 +113,13 @@ impl TokenBody {
 }
 
 impl NewToken {
-    fn check(&self, caller: &Caller, minted: &Minted, now: Timestamp, expires_at: Option<Timestamp>) -> ApiResult<Token> {
+    fn check(
+        &self,
+        caller: &Caller,
+        minted: &Minted,
+        now: Timestamp,
+        expires_at: Option<Timestamp>,
+    ) -> ApiResult<Token> {
         let name = super::wire::reason("/name", Some(&self.name))?.unwrap_or_else(|| "".into());
         if expires_at.is_some_and(|end| end <= now) {
             return Err(ApiError::field("/expires_at", "lies in the past"));
@@ -186,8 +192,7 @@ impl NewToken {
         }
         let parse = |(index, name): (usize, &String)| {
             let at = format!("/capabilities/{index}");
-            let capability =
-                Capability::new(name).map_err(|error| ApiError::field(at.clone(), error.to_string()))?;
+            let capability = Capability::new(name).map_err(|error| ApiError::field(at.clone(), error.to_string()))?;
             if caller.bearer().can_call(&capability) {
                 return Ok(capability);
             }

@@ -281,9 +281,7 @@ impl CapabilityBody {
             None => Ok(None),
             Some("weighted-round-robin") => Ok(Some(Strategy::WeightedRoundRobin)),
             Some("least-loaded") => Ok(Some(Strategy::LeastLoaded)),
-            Some(_) => {
-                Err(ApiError::field(format!("{at}/strategy"), "expected weighted-round-robin or least-loaded"))
-            }
+            Some(_) => Err(ApiError::field(format!("{at}/strategy"), "expected weighted-round-robin or least-loaded")),
         }
     }
 

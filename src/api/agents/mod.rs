@@ -72,9 +72,10 @@ async fn register(
     let instance = instance(value.instance.as_deref())?;
     let declared = value.declare(Digest::of(&[&bytes]))?;
     if let Transport::Http { endpoint } = &declared.declaration.transport {
-        app.checks.endpoint(endpoint).await.map_err(|why| {
-            ApiError::new(Code::EgressBlocked, why.clone()).at("/transport/endpoint", why)
-        })?;
+        app.checks
+            .endpoint(endpoint)
+            .await
+            .map_err(|why| ApiError::new(Code::EgressBlocked, why.clone()).at("/transport/endpoint", why))?;
     }
     check_schemas(&app, &declared.schemas).await?;
     let mut bodies = vec![named(Digest::of(&[&bytes]), &bytes)];
@@ -114,9 +115,9 @@ async fn check_schemas(app: &App, schemas: &[NamedSchema]) -> ApiResult<()> {
     let (checks, schemas) = (app.checks.clone(), schemas.to_vec());
     let checked = tokio::task::spawn_blocking(move || {
         schemas.iter().try_for_each(|schema| {
-            checks.schema(schema.bytes.as_bytes()).map_err(|why| {
-                ApiError::new(Code::SchemaInvalid, why.clone()).at(schema.pointer.clone(), why)
-            })
+            checks
+                .schema(schema.bytes.as_bytes())
+                .map_err(|why| ApiError::new(Code::SchemaInvalid, why.clone()).at(schema.pointer.clone(), why))
         })
     });
     checked.await.map_err(|_| ApiError::from(Code::Internal))?

@@ -64,9 +64,7 @@ impl From<&vitals::Pulse> for Pulse {
 
 /// The agent's figures; all empty when nothing is known.
 pub(super) async fn of(app: &App, key: AgentKey) -> ApiResult<Pulse> {
-    let known = app
-        .ledger
-        .ask_planner(move |_, scheduler: &Scheduler| scheduler.vitals().of(&key).map(Pulse::from))
-        .await?;
+    let known =
+        app.ledger.ask_planner(move |_, scheduler: &Scheduler| scheduler.vitals().of(&key).map(Pulse::from)).await?;
     Ok(known.flatten().unwrap_or_default())
 }

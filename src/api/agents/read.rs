@@ -137,7 +137,8 @@ pub(super) async fn list(
     };
     let mut items = Vec::new();
     loop {
-        let (namespace, narrow, from, room) = (caller.namespace.clone(), narrow.clone(), after.take(), limit - items.len());
+        let (namespace, narrow, from, room) =
+            (caller.namespace.clone(), narrow.clone(), after.take(), limit - items.len());
         let (found, last) = app.ledger.ask(move |state| look(state, &namespace, &narrow, from, room)).await?;
         items.extend(found);
         after = last;

@@ -150,8 +150,12 @@ fn pointer_of(path: &serde_path_to_error::Path) -> String {
     let mut pointer = String::new();
     for segment in path {
         match segment {
-            Segment::Seq { index } => { let _ = write!(pointer, "/{index}"); }
-            Segment::Map { key } => { let _ = write!(pointer, "/{}", strict::escaped(key)); }
+            Segment::Seq { index } => {
+                let _ = write!(pointer, "/{index}");
+            }
+            Segment::Map { key } => {
+                let _ = write!(pointer, "/{}", strict::escaped(key));
+            }
             // A variant's name is not a step of the document, and an unknown one has no name.
             Segment::Enum { .. } | Segment::Unknown => {}
         }

@@ -29,6 +29,7 @@ pub mod keyfile;
 pub mod memory;
 mod row;
 pub mod snapfile;
+pub mod snapshot;
 pub mod space;
 pub mod tip;
 
