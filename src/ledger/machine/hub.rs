@@ -57,3 +57,32 @@ pub(in crate::ledger::machine) fn apply(state: &mut State, event: &Event) -> Res
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::ids::{Boot, Lineage};
+    use crate::ledger::machine::world::World;
+
+    fn start(boot: u32, lineage: Option<Lineage>) -> Command {
+        Command::StartHub { boot: Boot(boot), wall_offset: 5, version: "0.1.0".into(), lineage }
+    }
+
+    #[test]
+    fn semantics_24_only_an_empty_state_takes_a_lineage() {
+        let mut world = World::new();
+        let kinds: Vec<_> = world.log.iter().map(|event| event.body.kind().name()).collect();
+        assert_eq!(kinds, ["lineage-started", "hub-started"]);
+        let lineage = world.state.lineage();
+        assert_eq!(world.ok(start(2, Some(Lineage([9; 16])))), ["hub-started"]);
+        assert_eq!((world.state.lineage(), world.state.boot()), (lineage, Boot(2)));
+    }
+
+    #[test]
+    fn semantics_23_a_jump_of_the_wall_clock_is_recorded_and_moves_no_time() {
+        let mut world = World::new();
+        let before = world.state.at();
+        assert_eq!(world.ok(Command::NoteClockJump { wall_offset: -7, by: -7 }), ["clock-jumped"]);
+        assert_eq!((world.state.wall_offset(), world.state.at()), (-7, before));
+    }
+}

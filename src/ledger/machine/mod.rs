@@ -28,6 +28,8 @@ pub mod index;
 pub mod policy;
 pub mod step;
 pub mod task;
+#[cfg(test)]
+pub(in crate::ledger::machine) mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -187,11 +187,9 @@ fn holding(state: &State, agent: &Agent, task: ReachId, attempt: AttemptNo) -> H
     };
     match task.status.lease() {
         Some(lease) if lease.attempt == attempt && lease.agent == agent.key.agent_id => {
-            if is_orphaned(&task.status) {
-                Holding::Orphaned
-            } else {
-                Holding::Leased
-            }
+            // A new process takes no slot for what an older one held; that one's late result still wins (semantics 2).
+            let took_it = lease.incarnation == agent.incarnation;
+            if took_it && is_orphaned(&task.status) { Holding::Orphaned } else { Holding::Leased }
         }
         Some(_) | None => Holding::Nothing,
     }
@@ -353,21 +351,19 @@ pub(in crate::ledger::machine) fn follow_ups(state: &State, event: &Event) -> Ve
 }
 
 /// Can this event have ended an agent's last work?
-#[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds end a lease or free a slot; the rest do not")]
 const fn frees_a_slot(body: &EventBody) -> bool {
-    match body {
+    matches!(
+        body,
         EventBody::TaskSucceeded(_)
-        | EventBody::TaskFailed(_)
-        | EventBody::TaskDeadLettered(_)
-        | EventBody::TaskExpired(_)
-        | EventBody::TaskCancelled(_)
-        | EventBody::TaskQueued(_)
-        | EventBody::TaskAttemptFailed(_)
-        | EventBody::TaskRetryScheduled(_)
-        | EventBody::TaskReleased(_)
-        | EventBody::TaskReplayed(_)
-        | EventBody::TaskStaleReportRefused(_)
-        | EventBody::AgentSlotFreed(_) => true,
-        _ => false,
-    }
+            | EventBody::TaskFailed(_)
+            | EventBody::TaskDeadLettered(_)
+            | EventBody::TaskExpired(_)
+            | EventBody::TaskCancelled(_)
+            | EventBody::TaskQueued(_)
+            | EventBody::TaskAttemptFailed(_)
+            | EventBody::TaskRetryScheduled(_)
+            | EventBody::TaskReleased(_)
+            | EventBody::TaskReplayed(_)
+            | EventBody::AgentSlotFreed(_)
+    )
 }

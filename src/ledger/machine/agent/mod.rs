@@ -3,7 +3,11 @@
 
 pub(in crate::ledger::machine) mod apply;
 pub(in crate::ledger::machine) mod decide;
+#[cfg(test)]
+mod properties;
 pub mod size;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -3,6 +3,10 @@
 pub(in crate::ledger::machine) mod apply;
 pub(in crate::ledger::machine) mod backoff;
 pub(in crate::ledger::machine) mod decide;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,6 @@ use crate::ledger::machine::step::ImpossibleTransition;
 ///
 /// # Errors
 /// [`ImpossibleTransition`] when it names no namespace: a bug or a damaged log.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the top match in step.rs is exhaustive and sends only this")]
 pub(in crate::ledger::machine) fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransition> {
     match (&event.body, &event.namespace) {
         (EventBody::PolicyChanged(body), Some(namespace)) => {

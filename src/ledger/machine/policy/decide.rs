@@ -7,7 +7,6 @@ use crate::ledger::machine::policy::{MAX_LANE_BOUND, MAX_MISSED, MAX_NAMESPACE_B
 
 /// Decides `SetPolicy`; `step.rs` sends no other command here. The event's envelope says where, who and when.
 #[must_use]
-#[expect(clippy::wildcard_enum_match_arm, reason = "the top match in step.rs is exhaustive and sends only this")]
 pub(in crate::ledger::machine) fn decide(proposal: &Proposal) -> Decision {
     match (&proposal.command, &proposal.namespace) {
         (Command::SetPolicy { policy, reason }, Some(_)) => match fault(policy) {

@@ -2,6 +2,8 @@
 
 pub(in crate::ledger::machine) mod apply;
 pub(in crate::ledger::machine) mod decide;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
