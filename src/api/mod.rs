@@ -7,7 +7,7 @@
 
 mod agents;
 pub mod auth;
-mod checks;
+mod callback_secrets;
 pub mod error;
 pub mod extract;
 mod framing;
@@ -27,9 +27,10 @@ use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::ledger::handle::Ledger;
+use crate::scheduler::outbound::guard::Guard;
+use crate::scheduler::outbound::secrets::Secrets;
 
 use auth::token::DevToken;
-use checks::Checks;
 use metrics::Metrics;
 
 /// What the API is told at the start.
@@ -71,7 +72,10 @@ pub struct Parts {
     pub options: Options,
     /// What is counted.
     pub metrics: Metrics,
-    checks: Checks,
+    /// Signing secrets of callbacks.
+    pub secrets: Arc<Secrets>,
+    /// Judges the addresses that callers name.
+    pub guard: Arc<Guard>,
 }
 
 impl Deref for App {
@@ -85,8 +89,8 @@ impl Deref for App {
 impl App {
     /// Puts the parts together.
     #[must_use]
-    pub fn new(ledger: Ledger, options: Options) -> Self {
-        Self(Arc::new(Parts { ledger, options, metrics: Metrics::default(), checks: Checks }))
+    pub fn new(ledger: Ledger, options: Options, guard: Guard, secrets: Arc<Secrets>) -> Self {
+        Self(Arc::new(Parts { ledger, options, metrics: Metrics::default(), secrets, guard: Arc::new(guard) }))
     }
 }
 
@@ -95,6 +99,7 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(agents::routes())
         .merge(tokens::routes())
+        .merge(callback_secrets::routes())
         .merge(policies::routes())
         .merge(health::routes())
         .merge(openapi::routes())

@@ -19,6 +19,8 @@ use crate::ledger::machine::task::spec::Text;
 use crate::ledger::planner::{Load, Note};
 use crate::ledger::store::{Body, BodyKey};
 use crate::ledger::time::Millis;
+use crate::scheduler::outbound::guard::Purpose;
+use crate::scheduler::routing::constraint::compile;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
@@ -72,12 +74,12 @@ async fn register(
     let instance = instance(value.instance.as_deref())?;
     let declared = value.declare(Digest::of(&[&bytes]))?;
     if let Transport::Http { endpoint } = &declared.declaration.transport {
-        app.checks
-            .endpoint(endpoint)
-            .await
-            .map_err(|why| ApiError::new(Code::EgressBlocked, why.clone()).at("/transport/endpoint", why))?;
+        // semantics 38: judged by its text here; what its name resolves to is judged at each connect.
+        app.guard.check_url(endpoint, Purpose::Agent).map_err(|refusal| {
+            ApiError::new(Code::EgressBlocked, refusal.to_string()).at("/transport/endpoint", refusal.to_string())
+        })?;
     }
-    check_schemas(&app, &declared.schemas).await?;
+    check_schemas(&declared.schemas).await?;
     let mut bodies = vec![named(Digest::of(&[&bytes]), &bytes)];
     bodies.extend(declared.schemas.iter().map(|schema| named(schema.digest, schema.bytes.as_bytes())));
     let interval = declared.declaration.heartbeat_interval;
@@ -108,16 +110,16 @@ fn named(digest: Digest, bytes: &[u8]) -> (BodyKey, Body) {
 }
 
 /// Compiles every schema off the async threads: a bad one must not stall other calls.
-async fn check_schemas(app: &App, schemas: &[NamedSchema]) -> ApiResult<()> {
+async fn check_schemas(schemas: &[NamedSchema]) -> ApiResult<()> {
     if schemas.is_empty() {
         return Ok(());
     }
-    let (checks, schemas) = (app.checks.clone(), schemas.to_vec());
+    let schemas = schemas.to_vec();
     let checked = tokio::task::spawn_blocking(move || {
         schemas.iter().try_for_each(|schema| {
-            checks
-                .schema(schema.bytes.as_bytes())
-                .map_err(|why| ApiError::new(Code::SchemaInvalid, why.clone()).at(schema.pointer.clone(), why))
+            compile(schema.bytes.as_bytes()).map(|_| ()).map_err(|refusal| {
+                ApiError::new(Code::SchemaInvalid, refusal.to_string()).at(schema.pointer.clone(), refusal.to_string())
+            })
         })
     });
     checked.await.map_err(|_| ApiError::from(Code::Internal))?
