@@ -102,13 +102,17 @@ fn shown(status: StatusCode, name: String, secret: &CallbackSecret) -> Response 
 /// Make a named secret.
 #[utoipa::path(post, path = "/v1/callback-secrets", tag = "callback-secrets", request_body = NewSecret,
     responses((status = 201, body = ShownSecret), (status = "4XX", body = ProblemSchema)))]
-async fn create(State(app): State<App>, caller: Caller, _: NoQuery, Json(body): Json<NewSecret>) -> ApiResult<Response> {
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    _: NoQuery,
+    Json(body): Json<NewSecret>,
+) -> ApiResult<Response> {
     caller.require(Scope::Admin)?;
     let name = body.name.clone();
-    let secret = change(&app, &caller.namespace, move |secrets, namespace, now| {
-        secrets.create(namespace, &body.name, now)
-    })
-    .await?;
+    let secret =
+        change(&app, &caller.namespace, move |secrets, namespace, now| secrets.create(namespace, &body.name, now))
+            .await?;
     Ok(shown(StatusCode::CREATED, name, &secret))
 }
 
@@ -158,7 +162,8 @@ async fn delete(
 ) -> ApiResult<StatusCode> {
     caller.require(Scope::Admin)?;
     let name = in_path(path)?;
-    change(&app, &caller.namespace, move |secrets, namespace, _| in_path_only(secrets.delete(namespace, &name))).await?;
+    change(&app, &caller.namespace, move |secrets, namespace, _| in_path_only(secrets.delete(namespace, &name)))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
