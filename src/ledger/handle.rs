@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::policy::Policies;
 use crate::ledger::machine::task::Progress;
 use crate::ledger::machine::task::spec::Submission;
-use crate::ledger::planner::{Load, Note, Planner};
+use crate::ledger::planner::{ClaimId, Load, Note, Planner};
 use crate::ledger::store::{Body, BodyKey, Store};
 use crate::ledger::time::{LedgerClock, Millis, Timestamp};
 
@@ -115,6 +116,20 @@ pub struct ClaimRequest {
     pub load: Option<Load>,
 }
 
+/// A claim that goes away unanswered takes its demand with it: nothing is dispatched to nobody.
+struct ClaimGuard<'a> {
+    ledger: &'a Ledger,
+    claim: Option<ClaimId>,
+}
+
+impl Drop for ClaimGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim {
+            drop(self.ledger.inbox.try_send(Input::Abandon(claim)));
+        }
+    }
+}
+
 /// A task handed over: what the agent needs, but for its payload and lease, which the shell adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handed {
@@ -195,7 +210,9 @@ pub(in crate::ledger) type Question = Box<dyn FnOnce(&State, &[Box<dyn Planner>]
 /// What comes into the sequencer's inbox.
 pub(in crate::ledger) enum Input {
     /// Proposals, and maybe a claim in the same cycle.
-    Work { intakes: Vec<Intake>, claim: Option<ClaimRequest>, reply: oneshot::Sender<WorkAnswer> },
+    Work { intakes: Vec<Intake>, claim: Option<(ClaimId, ClaimRequest)>, reply: oneshot::Sender<WorkAnswer> },
+    /// The claim's caller went away.
+    Abandon(ClaimId),
     /// Something to look up in the state; its answer leaves when what it saw is durable.
     Ask(Question),
     /// Something volatile.
@@ -217,10 +234,14 @@ pub struct Ledger {
     pub(in crate::ledger) keys: Keys,
     pub(in crate::ledger) clock: LedgerClock,
     pub(in crate::ledger) watchers: Arc<Watchers>,
+    pub(in crate::ledger) claims: Arc<AtomicU64>,
 }
 
 impl Ledger {
     /// Proposes one command; the answer comes when it is durable.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the core's reason, or why the hub can't take it now.
     pub async fn propose(&self, intake: impl Into<Intake>) -> Verdict {
         let answer = self.work(vec![intake.into()], None).await?;
         answer.outcomes.into_iter().next().unwrap_or(Err(Refusal::Unavailable(Unavailable::Failed)))
@@ -241,8 +262,12 @@ impl Ledger {
     /// [`Unavailable`] when the hub takes none of it.
     pub async fn work(&self, intakes: Vec<Intake>, claim: Option<ClaimRequest>) -> Result<WorkAnswer, Unavailable> {
         let (reply, answer) = oneshot::channel();
+        let claim = claim.map(|claim| (ClaimId(self.claims.fetch_add(1, Ordering::Relaxed)), claim));
+        let mut guard = ClaimGuard { ledger: self, claim: claim.as_ref().map(|(id, _)| *id) };
         self.send(Input::Work { intakes, claim, reply })?;
-        answer.await.map_err(|_| Unavailable::Failed)
+        let answer = answer.await.map_err(|_| Unavailable::Failed);
+        guard.claim = None;
+        answer
     }
 
     /// Asks the state something. `question` runs on the sequencer's thread: it must look at a bounded part of it. What

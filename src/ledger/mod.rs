@@ -19,14 +19,23 @@
 //! | [`planner`] | the seam to what proposes next |
 //! | [`store`] | the disk, behind one trait |
 //! | [`keys`] | the secrets that must not lie in the ledger |
+//! | [`sequencer`], [`committer`] | the two threads: decide; make durable and let answers go |
+//! | [`boot`], [`launch`] | snapshot and log back to a state; starting it all |
 //! | [`handle`], [`view`] | the face to the shells: propose, claim, ask, read |
 
+pub mod boot;
 pub mod canonical;
+mod claims;
+pub mod committer;
+mod facts;
 pub mod handle;
 pub mod ids;
 pub mod keys;
+pub mod launch;
 pub mod machine;
+mod open_batch;
 pub mod planner;
+pub mod sequencer;
 pub mod store;
 pub mod time;
 pub mod view;

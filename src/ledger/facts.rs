@@ -1,0 +1,99 @@
+//! Facts: what a decision needs from outside the state, read right before it, and the rows that it leaves behind.
+//!
+//! The core must not read a disk or hold a key, so the sequencer's shell fills commands here (semantics 1, 16). The
+//! state is asked first, then the disk: what was decided but is not yet durable is still in the state, so there is no
+//! window in which both miss it.
+
+use std::sync::Arc;
+
+use crate::ledger::ids::{AgentKey, Namespace, ReachId, Seq};
+use crate::ledger::keys::Keys;
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::event::Actor;
+use crate::ledger::machine::task::spec::IdempotencyKey;
+use crate::ledger::machine::{Fact, KeyBinding, State};
+use crate::ledger::planner::Note;
+use crate::ledger::store::{ReadError, Rows, Store};
+
+/// Fills in what the command's decision needs.
+///
+/// # Errors
+/// [`ReadError`] when the disk fails: then nothing can be decided.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the commands that need no fact are the many")]
+pub(in crate::ledger) fn fill(
+    proposal: &mut Proposal,
+    state: &State,
+    store: &dyn Store,
+    keys: &Keys,
+) -> Result<(), ReadError> {
+    let namespace = proposal.namespace.clone();
+    match &mut proposal.command {
+        Command::SubmitTask { submission, bound } => {
+            *bound = binding(namespace.as_ref(), submission.idempotency.as_ref(), state, store)?;
+        }
+        Command::OpenBatch { idempotency, bound, .. } => {
+            *bound = binding(namespace.as_ref(), idempotency.as_ref(), state, store)?;
+        }
+        Command::Report(report) => report.fact = finished(report.task, state, store)?,
+        Command::CancelTask { task, fact, .. } => *fact = finished(*task, state, store)?,
+        Command::DispatchTask { task, lease, .. } => {
+            if let Some(attempt) = state.task(*task).map(|task| task.attempt.next()) {
+                *lease = keys.lease_digest(state.lineage(), *task, attempt);
+            }
+        }
+        Command::RedriveCallback { callback, row } if state.callback(*callback).is_none() => {
+            *row = store.callback(*callback)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn binding(
+    namespace: Option<&Namespace>,
+    key: Option<&IdempotencyKey>,
+    state: &State,
+    store: &dyn Store,
+) -> Result<Option<KeyBinding>, ReadError> {
+    match (namespace, key) {
+        (Some(namespace), Some(key)) if state.key(namespace, &key.key).is_none() => store.key(namespace, &key.key),
+        _ => Ok(None),
+    }
+}
+
+fn finished(task: ReachId, state: &State, store: &dyn Store) -> Result<Option<Fact>, ReadError> {
+    if state.task(task).is_some() {
+        return Ok(None);
+    }
+    Ok(store.finished(task)?.map(|row| Fact::Finished(Arc::new(row))))
+}
+
+/// The rows of what left memory after `base`.
+pub(in crate::ledger) fn rows(state: &State, base: Seq) -> Rows {
+    let sealed = state.sealed(base);
+    Rows {
+        finished: sealed.tasks,
+        after: sealed.after,
+        keys: sealed.keys,
+        batches: sealed.batches,
+        callbacks: sealed.callbacks,
+    }
+}
+
+/// Any accepted call that names agent and current incarnation counts as a heartbeat (semantics 3).
+#[expect(clippy::wildcard_enum_match_arm, reason = "the commands that name no agent are the many")]
+pub(in crate::ledger) fn beat_of(proposal: &Proposal, state: &State) -> Option<Note> {
+    let (agent, incarnation) = match &proposal.command {
+        Command::RegisterAgent { agent, .. } => (agent, None),
+        Command::Heartbeat { agent, incarnation, .. } => (agent, Some(*incarnation)),
+        Command::Report(report) if proposal.actor != Actor::Hub => (&report.agent, Some(report.incarnation)),
+        _ => return None,
+    };
+    let key = AgentKey { namespace: proposal.namespace.clone()?, agent_id: agent.clone() };
+    let current = state.agent(&key)?.incarnation;
+    (incarnation.is_none_or(|named| named == current)).then_some(Note::Beat {
+        agent: key,
+        incarnation: current,
+        load: None,
+    })
+}

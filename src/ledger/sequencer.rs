@@ -1,0 +1,449 @@
+//! The single writer: one thread that owns the state.
+//!
+//! ```text
+//! inbox ─► decide + apply ─► due timers ─► planners ─► claims ─► hand the batch to the committer
+//! ```
+//!
+//! One cycle takes what has come in, lets due timers fire, asks the planners what should happen next, and hands all of
+//! it to the committer as one batch as soon as that is free. So a submission and its dispatch usually share one fsync,
+//! and the cost of a command falls as load rises. Nothing here touches the disk but the facts that a decision needs.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::ledger::claims::{Claims, Waiter, again, hand_out};
+use crate::ledger::committer::{Batch, Draft, Handoff, Pending, Show};
+use crate::ledger::facts;
+use crate::ledger::handle::{
+    ClaimRequest, Handed, Input, Intake, Phase, Published, Refusal, Release, Unavailable, WorkAnswer,
+};
+use crate::ledger::ids::{AgentKey, AttemptNo, ReachId, Seq};
+use crate::ledger::keys::Keys;
+use crate::ledger::machine::State;
+use crate::ledger::machine::agent::Standing;
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::decision::{Answer, Rejection};
+use crate::ledger::machine::due::Subject;
+use crate::ledger::machine::step::step;
+use crate::ledger::machine::task::status::{Delivery, Status};
+use crate::ledger::open_batch::{OpenBatch, receipt_of};
+use crate::ledger::planner::{ClaimId, Note, Planner};
+use crate::ledger::store::Store;
+use crate::ledger::time::{LedgerClock, Millis};
+
+/// Inputs that wait to be taken; over it callers get 503 (semantics 22).
+pub const INBOX: usize = 16_384;
+/// Inputs taken in one cycle before timers and planners have their turn.
+const INPUTS_A_CYCLE: usize = 512;
+/// The longest sleep: a clock jump is noticed within it.
+const LONGEST_SLEEP: Millis = Millis(1_000);
+/// A cycle that took longer is not held against agents (semantics 3).
+const LAG: Millis = Millis(250);
+/// A wall-clock step of this size is recorded (semantics 23); smaller ones are the drift of a disciplined clock.
+const JUMP_MS: u64 = 1_000;
+
+/// Why the sequencer ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fate {
+    /// Asked to.
+    #[error("stopped")]
+    Stopped,
+    /// An append failed; what was in it may be there or not.
+    #[error("the ledger could not be written: {0}")]
+    Disk(String),
+    /// A fact could not be read.
+    #[error("the ledger could not be read: {0}")]
+    Read(String),
+    /// The core contradicted itself: a bug. Nothing of that batch was written.
+    #[error("impossible: {0}")]
+    Impossible(String),
+}
+
+/// The sequencer with all that it owns.
+pub(in crate::ledger) struct Sequencer {
+    pub(in crate::ledger) state: State,
+    pub(in crate::ledger) planners: Vec<Box<dyn Planner>>,
+    pub(in crate::ledger) clock: LedgerClock,
+    pub(in crate::ledger) keys: Keys,
+    pub(in crate::ledger) store: Arc<dyn Store>,
+    pub(in crate::ledger) handoff: Arc<Handoff>,
+    pub(in crate::ledger) batches: SyncSender<Batch>,
+    pub(in crate::ledger) phase: Phase,
+    pub(in crate::ledger) claims: Claims,
+    pub(in crate::ledger) open: OpenBatch,
+    /// The last cycle ended with a full batch: there is more to plan at once.
+    pub(in crate::ledger) unfinished: bool,
+}
+
+impl Sequencer {
+    /// Runs until it is stopped or something fails.
+    pub(in crate::ledger) fn run(mut self, inbox: &Receiver<Input>) -> (Fate, State) {
+        self.open.base = self.state.seq();
+        let fate = loop {
+            match self.cycle(inbox) {
+                Ok(None) => {}
+                Ok(Some(reply)) => break self.finish(reply),
+                Err(fate) => break fate,
+            }
+        };
+        (fate, self.state)
+    }
+
+    /// One cycle; `Some` when it was asked to stop.
+    fn cycle(&mut self, inbox: &Receiver<Input>) -> Result<Option<oneshot::Sender<()>>, Fate> {
+        let mut inputs = VecDeque::new();
+        match inbox.recv_timeout(self.sleep()) {
+            Ok(input) => inputs.push_back(input),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(Fate::Stopped),
+        }
+        let began = self.clock.now();
+        inputs.extend(inbox.try_iter().take(INPUTS_A_CYCLE));
+        for input in inputs {
+            if let Some(reply) = self.take(input)? {
+                return Ok(Some(reply));
+            }
+            self.hand_over_if_full()?;
+        }
+        self.fire_timers()?;
+        self.plan()?;
+        self.unfinished = self.is_full();
+        self.answer_claims();
+        self.hand_over_if_free()?;
+        let took = self.clock.now().since(began);
+        if took > LAG {
+            self.note(&Note::Lagged { by: took });
+        }
+        Ok(None)
+    }
+
+    fn sleep(&self) -> Duration {
+        let now = self.clock.now();
+        let planners = self.planners.iter().filter_map(|planner| planner.wake_at(&self.state, now));
+        if self.unfinished {
+            return Duration::ZERO;
+        }
+        let wake = planners.chain(self.state.due().next()).chain(self.claims.next_end()).min();
+        let span = wake.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
+        // Under a clock that only a test moves, a nudge ends the sleep.
+        if self.clock.is_real() { Duration::from_millis(span.0) } else { Duration::from_millis(span.0.clamp(1, 50)) }
+    }
+
+    fn take(&mut self, input: Input) -> Result<Option<oneshot::Sender<()>>, Fate> {
+        match input {
+            Input::Work { intakes, claim, reply } => {
+                let mut outcomes = Vec::with_capacity(intakes.len());
+                for intake in intakes {
+                    outcomes.push(self.decide(intake)?);
+                    self.hand_over_if_full()?;
+                }
+                match claim {
+                    Some((id, request)) => self.claim(id, request, outcomes, reply),
+                    None => self.open.pending.push(Pending::Work { outcomes, claim: None, reply }),
+                }
+            }
+            Input::Ask(question) => {
+                let release: Release = question(&self.state, &self.planners);
+                self.open.pending.push(Pending::Asked(release));
+            }
+            Input::Abandon(id) => {
+                if self.claims.close(id).is_some() {
+                    self.note(&Note::ClaimClosed { claim: id });
+                }
+            }
+            Input::Note(note) => self.note(&note),
+            Input::Nudge => {}
+            Input::Enter(phase) => {
+                if self.phase != phase {
+                    self.phase = phase;
+                    self.open.show = Show::Phase;
+                }
+            }
+            Input::Stop { reply } => return Ok(Some(reply)),
+        }
+        Ok(None)
+    }
+
+    /// Decides one intake: facts in, events and a draft answer out.
+    fn decide(&mut self, intake: Intake) -> Result<Draft, Fate> {
+        let Intake { mut proposal, bodies } = intake;
+        if let Some(why) = self.shut_for(&proposal.command) {
+            return Ok(Err(Refusal::Unavailable(why)));
+        }
+        facts::fill(&mut proposal, &self.state, &*self.store, &self.keys)
+            .map_err(|error| Fate::Read(error.to_string()))?;
+        let first = self.state.seq().next();
+        let answer = self.step(&proposal)?;
+        let last = self.state.seq();
+        if let Ok(answer) = &answer {
+            if last >= first {
+                self.open.push_bodies(bodies);
+            }
+            if let Some(beat) = facts::beat_of(&proposal, &self.state) {
+                self.note(&beat);
+            }
+            let receipt = receipt_of(answer, first, last);
+            return Ok(Ok((answer.clone(), receipt)));
+        }
+        Ok(answer.map(|answer| (answer, None)).map_err(Refusal::Rejected))
+    }
+
+    /// Decide, apply, and let the planners see it.
+    fn step(&mut self, proposal: &Proposal) -> Result<Result<Answer, Rejection>, Fate> {
+        let done = step(&mut self.state, proposal, self.clock.now())
+            .map_err(|impossible| Fate::Impossible(impossible.to_string()))?;
+        for event in &done.events {
+            for planner in &mut self.planners {
+                planner.observe(&self.state, event);
+            }
+        }
+        self.open.push_events(done.events);
+        Ok(done.answer)
+    }
+
+    fn note(&mut self, note: &Note) {
+        let now = self.clock.now();
+        for planner in &mut self.planners {
+            planner.note(&self.state, note, now);
+        }
+    }
+
+    /// Why the hub takes no such command now.
+    fn shut_for(&self, command: &Command) -> Option<Unavailable> {
+        let submits = matches!(command, Command::SubmitTask { .. } | Command::OpenBatch { .. });
+        let frees = matches!(
+            command,
+            Command::Report(_) | Command::Heartbeat { .. } | Command::Fire { .. } | Command::CancelTask { .. }
+        );
+        match self.phase {
+            Phase::Open | Phase::Starting => None,
+            Phase::Draining => submits.then_some(Unavailable::Stopping),
+            Phase::DiskLow => submits.then_some(Unavailable::DiskFull),
+            Phase::DiskFull => (!frees).then_some(Unavailable::DiskFull),
+            Phase::Stopped => Some(Unavailable::Stopping),
+        }
+    }
+
+    /// Lets due timers fire, cut into batches so that commands are taken between them (semantics 21).
+    fn fire_timers(&mut self) -> Result<(), Fate> {
+        self.note_clock_jump()?;
+        let now = self.clock.now();
+        while !self.is_full() {
+            let Some(subject) = self.state.due().due_by(now).cloned() else { break };
+            let namespace = match &subject {
+                Subject::Task(task) => self.state.task(*task).map(|task| task.namespace.clone()),
+                Subject::Agent(agent) => Some(agent.namespace.clone()),
+            };
+            let before = self.state.seq();
+            let fired = self.step(&Proposal::by_hub(namespace, Command::Fire { subject: subject.clone() }))?;
+            if self.state.seq() == before {
+                return Err(Fate::Impossible(format!("timer of {subject:?} fired without effect: {fired:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_clock_jump(&mut self) -> Result<(), Fate> {
+        let wall_offset = self.clock.wall_offset();
+        let by = wall_offset.saturating_sub(self.state.wall_offset());
+        if self.phase == Phase::Starting || by.unsigned_abs() < JUMP_MS {
+            return Ok(());
+        }
+        tracing::warn!(by_ms = by, "the wall clock was set; deadlines and leases follow the monotonic clock");
+        self.step(&Proposal::by_hub(None, Command::NoteClockJump { wall_offset, by })).map(drop)
+    }
+
+    /// Asks the planners until they have no more, or the batch is full.
+    fn plan(&mut self) -> Result<(), Fate> {
+        let quiet = match self.phase {
+            Phase::Open | Phase::DiskLow => false,
+            Phase::Starting | Phase::Draining | Phase::DiskFull | Phase::Stopped => true,
+        };
+        if quiet {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        for index in 0..self.planners.len() {
+            while !self.is_full() {
+                let room = self.open.room();
+                let Some(planner) = self.planners.get_mut(index) else { break };
+                let proposals = planner.plan(&self.state, now, room);
+                if proposals.is_empty() {
+                    break;
+                }
+                for proposal in proposals {
+                    self.carry_out(index, proposal)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, index: usize, mut proposal: Proposal) -> Result<(), Fate> {
+        facts::fill(&mut proposal, &self.state, &*self.store, &self.keys)
+            .map_err(|error| Fate::Read(error.to_string()))?;
+        match self.step(&proposal)? {
+            Ok(Answer::Dispatched { attempt }) => self.hand(&proposal, attempt),
+            Ok(_) => {}
+            Err(why) => {
+                if !why.is_stale_view() {
+                    tracing::warn!(?why, "a planner's proposal was refused");
+                }
+                if let Some(planner) = self.planners.get_mut(index) {
+                    planner.refused(&self.state, &proposal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a dispatched pull into the claim that waits for it. If none does any more, the reach timeout returns it.
+    fn hand(&mut self, proposal: &Proposal, attempt: AttemptNo) {
+        let Command::DispatchTask { task, agent, delivery: Delivery::Pull, .. } = &proposal.command else { return };
+        let (Some(namespace), Some(handed)) = (&proposal.namespace, self.handed(*task, attempt)) else { return };
+        let key = AgentKey { namespace: namespace.clone(), agent_id: agent.clone() };
+        if self.claims.hand(&key, handed).is_some() {
+            tracing::warn!(%task, %agent, "a dispatch found no open claim");
+        }
+    }
+
+    fn handed(&self, task: ReachId, attempt: AttemptNo) -> Option<Handed> {
+        let task = self.state.task(task)?;
+        let Status::Dispatched { lease, reach_deadline } = &task.status else { return None };
+        (lease.attempt == attempt).then(|| hand_out(task, attempt, *reach_deadline))
+    }
+
+    /// Opens a claim, or answers it at once with what its agent holds unacknowledged (semantics 4).
+    fn claim(&mut self, id: ClaimId, request: ClaimRequest, outcomes: Vec<Draft>, reply: oneshot::Sender<WorkAnswer>) {
+        if let Err(refusal) = self.may_claim(&request) {
+            self.open.pending.push(Pending::Work { outcomes, claim: Some(Err(refusal)), reply });
+            return;
+        }
+        let (agent, incarnation) = (request.agent.clone(), request.incarnation);
+        self.note(&Note::Beat { agent: agent.clone(), incarnation, load: request.load });
+        let again = self.unacknowledged(&request);
+        if !again.is_empty() {
+            let claim = Some(Ok((agent, incarnation, again)));
+            self.open.pending.push(Pending::Work { outcomes, claim, reply });
+            return;
+        }
+        let until = self.clock.now().after(request.wait);
+        self.note(&Note::ClaimOpened { claim: id, agent, incarnation, max: request.max });
+        self.claims.open(id, Waiter { request, until, outcomes, tasks: Vec::new(), reply });
+    }
+
+    fn may_claim(&self, request: &ClaimRequest) -> Result<(), Refusal> {
+        if self.phase == Phase::Stopped {
+            return Err(Refusal::Unavailable(Unavailable::Stopping));
+        }
+        let agent = self.state.agent(&request.agent).ok_or(Refusal::Rejected(Rejection::AgentUnknown))?;
+        if agent.incarnation != request.incarnation {
+            return Err(Refusal::Rejected(Rejection::IncarnationSuperseded { current: agent.incarnation }));
+        }
+        match agent.standing {
+            Standing::Active | Standing::Draining { .. } => Ok(()),
+            Standing::Offline | Standing::Deregistered => Err(Refusal::Rejected(Rejection::AgentNotRegistered)),
+        }
+    }
+
+    fn unacknowledged(&self, request: &ClaimRequest) -> Vec<Handed> {
+        let Some(agent) = self.state.agent(&request.agent) else { return Vec::new() };
+        let max = usize::try_from(request.max).unwrap_or(usize::MAX);
+        let held = agent.held.iter().filter_map(|id| self.state.task(*id));
+        held.filter_map(|task| again(task, request.incarnation)).take(max).collect()
+    }
+
+    fn answer_claims(&mut self) {
+        for (id, waiter) in self.claims.take_ready(self.clock.now()) {
+            self.note(&Note::ClaimClosed { claim: id });
+            let Waiter { request, outcomes, tasks, reply, .. } = waiter;
+            let claim = Some(Ok((request.agent, request.incarnation, tasks)));
+            self.open.pending.push(Pending::Work { outcomes, claim, reply });
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.open.is_full()
+    }
+
+    fn hand_over_if_free(&mut self) -> Result<(), Fate> {
+        match self.handoff.idle().map_err(Fate::Disk)? {
+            Some(durable) => self.hand_over(durable),
+            None if self.is_full() => self.hand_over_when_free(),
+            None => Ok(()),
+        }
+    }
+
+    fn hand_over_if_full(&mut self) -> Result<(), Fate> {
+        if self.is_full() { self.hand_over_when_free() } else { Ok(()) }
+    }
+
+    fn hand_over_when_free(&mut self) -> Result<(), Fate> {
+        let durable = self.handoff.wait_idle().map_err(Fate::Disk)?;
+        self.hand_over(durable)
+    }
+
+    fn hand_over(&mut self, durable: Seq) -> Result<(), Fate> {
+        self.state.forget_up_to(durable);
+        if self.open.is_idle() {
+            return Ok(());
+        }
+        let open = std::mem::take(&mut self.open);
+        self.open.base = self.state.seq();
+        let rows = facts::rows(&self.state, open.base);
+        let batch = Batch {
+            events: open.events,
+            rows,
+            bodies: open.bodies,
+            pending: open.pending,
+            published: self.published(),
+            show: open.show,
+        };
+        self.handoff.take();
+        self.batches.send(batch).map_err(|_| Fate::Disk("the committer is gone".to_owned()))
+    }
+
+    fn published(&self) -> Published {
+        Published {
+            seq: self.state.seq(),
+            at: self.state.at(),
+            lineage: self.state.lineage(),
+            phase: self.phase,
+            access: Arc::clone(self.state.access()),
+            policies: Arc::clone(self.state.policies()),
+            catalog: Arc::clone(self.state.catalog()),
+            wall_offset: self.state.wall_offset(),
+            pushes: 0,
+            callbacks: 0,
+            registrations: 0,
+        }
+    }
+
+    /// The clean stop: answers every waiting claim, writes the last event and waits until it is durable.
+    fn finish(&mut self, reply: oneshot::Sender<()>) -> Fate {
+        self.phase = Phase::Stopped;
+        self.open.show = Show::Phase;
+        for waiter in self.claims.close_all() {
+            let claim = Some(Ok((waiter.request.agent, waiter.request.incarnation, waiter.tasks)));
+            self.open.pending.push(Pending::Work { outcomes: waiter.outcomes, claim, reply: waiter.reply });
+        }
+        let boot = self.state.boot();
+        let stop = Proposal::by_hub(None, Command::StopHub { boot });
+        let ended = self.step(&stop).and_then(|_| {
+            self.open.pending.push(Pending::Stopped(reply));
+            self.hand_over_when_free()?;
+            let durable = self.handoff.wait_idle().map_err(Fate::Disk)?;
+            self.state.forget_up_to(durable);
+            Ok(())
+        });
+        ended.err().unwrap_or(Fate::Stopped)
+    }
+}
+
+#[cfg(test)]
+#[path = "sequencer_tests.rs"]
+mod tests;
