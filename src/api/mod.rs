@@ -12,6 +12,7 @@ pub mod error;
 pub mod extract;
 mod framing;
 mod health;
+mod machine;
 pub mod metrics;
 pub mod near;
 pub mod openapi;
@@ -89,8 +90,8 @@ impl Deref for App {
 impl App {
     /// Puts the parts together.
     #[must_use]
-    pub fn new(ledger: Ledger, options: Options, guard: Guard, secrets: Arc<Secrets>) -> Self {
-        Self(Arc::new(Parts { ledger, options, metrics: Metrics::default(), secrets, guard: Arc::new(guard) }))
+    pub fn new(ledger: Ledger, options: Options, guard: Arc<Guard>, secrets: Arc<Secrets>) -> Self {
+        Self(Arc::new(Parts { ledger, options, metrics: Metrics::default(), secrets, guard }))
     }
 }
 
@@ -102,6 +103,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(callback_secrets::routes())
         .merge(policies::routes())
         .merge(health::routes())
+        .merge(machine::routes())
         .merge(openapi::routes())
 }
 
