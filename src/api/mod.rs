@@ -61,11 +61,7 @@ impl Default for Options {
     }
 }
 
-/// What every handler needs: cheap to clone, for axum clones it for each call.
-#[derive(Clone)]
-pub struct App(Arc<Parts>);
-
-/// The parts of an [`App`].
+/// What the hub gives the API at the start.
 pub struct Parts {
     /// The way to everything that is known.
     pub ledger: Ledger,
@@ -79,10 +75,28 @@ pub struct Parts {
     pub guard: Arc<Guard>,
 }
 
-impl Deref for App {
-    type Target = Parts;
+/// What every handler needs: cheap to clone, for axum clones it for each call.
+#[derive(Clone)]
+pub struct App(Arc<Shared>);
 
-    fn deref(&self) -> &Parts {
+/// Everything that calls share.
+pub struct Shared {
+    /// The way to everything that is known.
+    pub ledger: Ledger,
+    /// What the API was told at the start.
+    pub options: Options,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Signing secrets of callbacks.
+    pub secrets: Arc<Secrets>,
+    /// Judges the addresses that callers name.
+    pub guard: Arc<Guard>,
+}
+
+impl Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
         &self.0
     }
 }
@@ -90,8 +104,9 @@ impl Deref for App {
 impl App {
     /// Puts the parts together.
     #[must_use]
-    pub fn new(ledger: Ledger, options: Options, guard: Arc<Guard>, secrets: Arc<Secrets>) -> Self {
-        Self(Arc::new(Parts { ledger, options, metrics: Metrics::default(), secrets, guard }))
+    pub fn new(parts: Parts) -> Self {
+        let Parts { ledger, options, metrics, secrets, guard } = parts;
+        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard }))
     }
 }
 
