@@ -5,6 +5,7 @@
 //! decides. That is the whole architecture; ARCHITECTURE.md has the picture.
 
 pub mod api;
+pub mod hub;
 pub mod ledger;
 pub mod recovery;
 pub mod scheduler;

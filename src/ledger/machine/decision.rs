@@ -275,11 +275,7 @@ pub enum LeaseWhy {
 impl Rejection {
     /// Is it only a stale view of the hub's own planner or sweep?
     #[must_use]
-    #[expect(clippy::wildcard_enum_match_arm, reason = "asks about one reason only")]
     pub const fn is_stale_view(&self) -> bool {
-        match self {
-            Self::MovedOn { .. } | Self::NoFreeSlot { .. } | Self::AgentNotOpen { .. } => true,
-            _ => false,
-        }
+        matches!(self, Self::MovedOn { .. } | Self::NoFreeSlot { .. } | Self::AgentNotOpen { .. })
     }
 }

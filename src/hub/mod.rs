@@ -1,0 +1,279 @@
+//! The composition root: opens, wires, starts and stops. It knows every floor and decides nothing.
+//!
+//! ```text
+//! start: data folder → fold → clock → threads → boot rules → outbound → door → open
+//! stop:  no submits → no new dispatches, pushes, callbacks → door closes → clean-stop event → fsync
+//! ```
+
+pub mod guardian;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::api;
+use crate::api::auth::token;
+use crate::api::server::Server;
+use crate::ledger::boot;
+use crate::ledger::handle::{Ledger, Phase};
+use crate::ledger::keys::Keys;
+use crate::ledger::launch::{ClockLeap, Launch, LaunchError, Running, launch};
+use crate::ledger::machine::State;
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::sequencer::Fate;
+use crate::ledger::store::Store;
+use crate::ledger::store::fjall::{self, FjallStore, OpenError};
+use crate::ledger::store::keyfile::{self, KeyFileError};
+use crate::ledger::time::Clock;
+use crate::recovery::{self, Recovery};
+use crate::scheduler::outbound::guard::Guard;
+use crate::scheduler::outbound::secrets::Secrets;
+use crate::scheduler::plan::Scheduler;
+
+use guardian::{Guardian, Watermarks};
+
+/// Where a hub's ledger lies.
+pub enum Home {
+    /// In a data folder; created at the first start.
+    Folder(PathBuf),
+    /// In a store that the caller made, with its keys: for tests. The folder holds only the callback secrets.
+    Given {
+        /// The store.
+        store: Arc<dyn Store>,
+        /// Its keys.
+        keys: Keys,
+        /// Where the sealed callback secrets lie.
+        folder: PathBuf,
+    },
+}
+
+/// What a hub is started with.
+pub struct Options {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where its ledger lies.
+    pub home: Home,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// May ledger time leap at this start?
+    pub leap: ClockLeap,
+    /// The store's own settings.
+    pub store: fjall::Options,
+    /// Write an admin token at the very first start?
+    pub first_token: FirstToken,
+    /// The door.
+    pub api: api::Options,
+    /// Which addresses the hub may call.
+    pub guard: Guard,
+    /// When the disk counts as nearly full and as full.
+    pub watermarks: Watermarks,
+    /// Events between two snapshots; default 200,000.
+    pub snapshot_every: u64,
+    /// A commit that takes longer is a failure; default 10 s (storage, guard 7).
+    pub append_deadline: Duration,
+    /// At a stop, work in flight may end within this; default 10 s.
+    pub stop_grace: Duration,
+}
+
+/// Does the very first start write an admin token to `admin-token` in the data folder (mode 0600)?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstToken {
+    /// Yes: nobody could call otherwise.
+    Write,
+    /// No: a development hub has its own token.
+    None,
+}
+
+/// Name of that file.
+pub const ADMIN_TOKEN_FILE: &str = "admin-token";
+/// Name of the file with the sealed callback secrets.
+pub const SECRETS_FILE: &str = "callback-secrets";
+
+/// Why a hub can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data folder can't be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The key file can't be read or made.
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
+    /// The ledger can't be folded or started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The address can't be listened on.
+    #[error("can't listen on {address}: {why}")]
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// Why.
+        why: String,
+    },
+    /// Callback secrets or anything else could not be read.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A running hub.
+pub struct Hub {
+    address: SocketAddr,
+    admin: Option<PathBuf>,
+    ledger: Ledger,
+    store: Arc<dyn Store>,
+    fate: oneshot::Receiver<(Fate, Option<State>)>,
+    quit: watch::Sender<bool>,
+    door: JoinHandle<()>,
+    guardian: Guardian,
+}
+
+impl Hub {
+    /// Opens the ledger, resolves what was in flight, and opens the door.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing was changed but what its text says.
+    pub async fn start(options: Options) -> Result<Self, StartError> {
+        let (store, keys, folder) = open(options.home, options.store).await?;
+        let running = launch(Launch {
+            store: Arc::clone(&store),
+            clock: options.clock,
+            keys: keys.clone(),
+            planners: vec![Box::new(Scheduler::new()), Box::new(Recovery::new())],
+            leap: options.leap,
+        })
+        .await?;
+        let Running { ledger, fate, appends, found } = running;
+        tracing::info!(seq = %found.seq, snapshot = %found.snapshot, tasks = found.tasks, boot = found.boot.0, "folded");
+        resolve(&ledger).await?;
+        let admin = match options.first_token {
+            FirstToken::Write => ensure_admin(&ledger, &folder).await?,
+            FirstToken::None => None,
+        };
+        let secrets = Secrets::open(folder.join(SECRETS_FILE), &keys).map_err(|e| StartError::Other(e.to_string()))?;
+        let secrets = Arc::new(secrets);
+        let app = api::App::new(ledger.clone(), options.api, options.guard.clone(), Arc::clone(&secrets));
+        let server = Server::bind(options.listen, app)
+            .await
+            .map_err(|why| StartError::Listen { address: options.listen, why: why.to_string() })?;
+        let address = server.address().map_err(|why| StartError::Other(why.to_string()))?;
+        let guardian = Guardian::spawn(
+            ledger.clone(),
+            Arc::clone(&store),
+            appends,
+            guardian::Options {
+                watermarks: options.watermarks,
+                snapshot_every: options.snapshot_every,
+                append_deadline: options.append_deadline,
+                snapshot: found.snapshot,
+            },
+        );
+        ledger.enter(Phase::Open).map_err(|error| StartError::Other(error.to_string()))?;
+        let (quit, mut quits) = watch::channel(false);
+        let door = tokio::spawn(server.run(async move { drop(quits.wait_for(|quit| *quit).await) }));
+        Ok(Self { address, admin, ledger, store, fate, quit, door, guardian })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the admin token was written, if this was the very first start.
+    #[must_use]
+    pub const fn admin_token(&self) -> Option<&PathBuf> {
+        self.admin.as_ref()
+    }
+
+    /// The way to everything that it knows.
+    #[must_use]
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Waits until it fails by itself; a hub that works never returns from here.
+    pub async fn failed(&mut self) -> Fate {
+        tokio::select! {
+            ended = &mut self.fate => ended.map_or_else(|_| gone(), |(fate, _)| fate),
+            why = self.guardian.failed() => why,
+        }
+    }
+
+    /// Stops in the right order (proof, rule 10): refuses submits and plans nothing new, lets what is in flight end,
+    /// closes the door, writes the clean-stop event and flushes.
+    ///
+    /// # Errors
+    /// [`Fate`] when the last events could not be written; what was acknowledged before is there all the same.
+    pub async fn stop(self) -> Result<(), Fate> {
+        drop(self.ledger.enter(Phase::Draining));
+        drop(self.quit.send(true));
+        self.door.await.map_err(|error| Fate::Impossible(error.to_string()))?;
+        self.guardian.stop().await;
+        let stopped = self.ledger.stop().await;
+        let (fate, state) = self.fate.await.map_err(|_| gone())?;
+        if stopped.is_err() || fate != Fate::Stopped {
+            return Err(fate);
+        }
+        let store = self.store;
+        let closed = tokio::task::spawn_blocking(move || {
+            if let Some(state) = state {
+                boot::write_snapshot(&*store, &state)?;
+            }
+            store.close()
+        });
+        closed.await.map_err(|e| Fate::Impossible(e.to_string()))?.map_err(|error| Fate::Disk(error.to_string()))
+    }
+}
+
+/// A sequencer that ended without a word has panicked: a bug.
+fn gone() -> Fate {
+    Fate::Impossible("the sequencer is gone".to_owned())
+}
+
+/// Applies recovery's rules to what was in flight when the hub last stopped.
+async fn resolve(ledger: &Ledger) -> Result<(), StartError> {
+    let other = |error: crate::ledger::handle::Unavailable| StartError::Other(error.to_string());
+    let proposals = ledger.ask(recovery::boot::resolve).await.map_err(other)?;
+    let count = proposals.len();
+    let verdicts = ledger.propose_all(proposals.into_iter().map(Into::into).collect()).await.map_err(other)?;
+    let refused = verdicts.iter().filter(|verdict| verdict.is_err()).count();
+    tracing::info!(count, refused, "resolved what was in flight");
+    Ok(())
+}
+
+async fn open(home: Home, options: fjall::Options) -> Result<(Arc<dyn Store>, Keys, PathBuf), StartError> {
+    match home {
+        Home::Given { store, keys, folder } => Ok((store, keys, folder)),
+        Home::Folder(folder) => {
+            let opened = tokio::task::spawn_blocking(move || {
+                std::fs::create_dir_all(&folder).map_err(|error| {
+                    StartError::Other(format!("can't make the data folder {}: {error}", folder.display()))
+                })?;
+                let keys = keyfile::load_or_create(&folder)?;
+                let store: Arc<dyn Store> = Arc::new(FjallStore::open(&folder, &options)?);
+                Ok::<_, StartError>((store, keys, folder))
+            });
+            opened.await.map_err(|error| StartError::Other(error.to_string()))?
+        }
+    }
+}
+
+/// The first start of a hub without tokens: draws the admin token and writes it where only its owner can read it. The
+/// file comes first, so that a crash between the two leaves a file that the next start replaces.
+async fn ensure_admin(ledger: &Ledger, folder: &std::path::Path) -> Result<Option<PathBuf>, StartError> {
+    let other = |error: String| StartError::Other(error);
+    if !ledger.published().access.tokens.is_empty() {
+        return Ok(None);
+    }
+    let minted = token::Minted::draw().map_err(|error| other(error.to_string()))?;
+    let path = folder.join(ADMIN_TOKEN_FILE);
+    minted.write_to(&path).map_err(|error| other(format!("can't write {}: {error}", path.display())))?;
+    let command = Command::CreateToken { token: Box::new(token::admin(&minted, ledger.now())) };
+    match ledger.propose(Proposal::by_hub(None, command)).await {
+        Ok(_) => Ok(Some(path)),
+        Err(error) => Err(other(format!("the admin token could not be made: {error:?}"))),
+    }
+}
