@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::api;
 use crate::api::auth::token;
+use crate::api::metrics::Metrics;
 use crate::api::server::Server;
 use crate::ledger::boot;
 use crate::ledger::handle::{Ledger, Phase};
@@ -154,7 +155,14 @@ impl Hub {
         };
         let secrets = Secrets::open(folder.join(SECRETS_FILE), &keys).map_err(|e| StartError::Other(e.to_string()))?;
         let secrets = Arc::new(secrets);
-        let app = api::App::new(ledger.clone(), options.api, options.guard.clone(), Arc::clone(&secrets));
+        let guard = Arc::new(options.guard);
+        let app = api::App::new(api::Parts {
+            ledger: ledger.clone(),
+            options: options.api,
+            metrics: Metrics::default(),
+            secrets: Arc::clone(&secrets),
+            guard: Arc::clone(&guard),
+        });
         let server = Server::bind(options.listen, app)
             .await
             .map_err(|why| StartError::Listen { address: options.listen, why: why.to_string() })?;
