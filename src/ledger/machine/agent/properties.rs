@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use crate::ledger::ids::{AgentId, AttemptNo, Incarnation};
+use crate::ledger::machine::State;
 use crate::ledger::machine::agent::apply::rebuild;
 use crate::ledger::machine::agent::{Agent, DrainMode, Health, Standing};
 use crate::ledger::machine::command::{Command, Held, Word};
@@ -166,6 +167,8 @@ proptest! {
             let mut again = world.state.clone();
             rebuild(&mut again);
             prop_assert_eq!(&again, &world.state, "what is derived is not what a rebuild derives");
+            again.forget_up_to(again.seq());
+            prop_assert_eq!(State::from_image(again.to_image()), again, "a snapshot lost something");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::ledger::ids::{AttemptNo, Capability, Digest, Incarnation};
 use crate::ledger::machine::agent::{DrainMode, GHOST_SLOT, Health, Sensitive, Standing};
-use crate::ledger::machine::command::{Command, Held};
+use crate::ledger::machine::command::{Command, Held, Proposal};
 use crate::ledger::machine::decision::{Answer, Beat, Rejection};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::task::status::StatusKind;
@@ -303,6 +303,21 @@ fn the_catalog_follows_a_changed_declaration() {
     world.register_with("a", Some("i"), moved);
     assert_eq!(entry(&world).providers.len(), 1);
     assert!(world.state.catalog().of(&namespace(), &other).is_some());
+}
+
+#[test]
+fn semantics_7_an_agent_of_another_namespace_is_as_unknown_as_none() {
+    let mut world = World::new();
+    world.register("a", Some("i"));
+    for command in [
+        Command::Heartbeat { agent: agent_id("a"), incarnation: ONE, held: None },
+        Command::AgentOffline { agent: agent_id("a"), incarnation: ONE },
+        drain(DrainMode::Finish, Millis::secs(1)),
+        Command::DeregisterAgent { agent: agent_id("a") },
+    ] {
+        let foreign = Proposal::by_hub(Some("other".parse().unwrap()), command);
+        assert_eq!(world.propose(foreign), (vec![], Err(Rejection::AgentUnknown)));
+    }
 }
 
 #[test]

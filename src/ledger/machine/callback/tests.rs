@@ -101,6 +101,7 @@ fn r_cbk_1_failing_tries_cover_the_whole_24_hours_and_then_the_callback_is_exhau
     let settled = world.state.callback(callback.id).unwrap();
     assert_eq!(settled.state, CallbackState::Exhausted);
     assert_eq!(settled.last_error.as_deref(), Some("http-500"));
+    assert!(world.state.callbacks_due().is_empty(), "no try is left behind");
     assert!(!world.state.tasks().contains_key(&task_id(1)));
 }
 
