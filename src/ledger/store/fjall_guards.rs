@@ -134,6 +134,14 @@ fn a_deleted_journal_is_not_an_empty_ledger() {
 }
 
 #[test]
+fn a_deleted_ledger_folder_is_not_an_empty_ledger() {
+    let data = filled(&chain(&[2, 3]));
+    fs::remove_dir_all(data.path().join(LEDGER_FOLDER)).unwrap();
+    let error = open(data.path()).unwrap_err();
+    assert!(matches!(error, OpenError::Lost { seq: Seq(5), last_good: Seq(0), .. }), "{error}");
+}
+
+#[test]
 fn a_creation_that_was_killed_halfway_is_cleaned_and_made_anew() {
     let data = tempfile::tempdir().unwrap();
     fs::create_dir_all(data.path().join("ledger.draft/keyspaces")).unwrap();

@@ -17,7 +17,7 @@ use crate::ledger::ids::Seq;
 
 const LOCK_FILE: &str = "lock";
 /// A ledger is made here and takes its place by `rename`: an engine killed during its first creation never opens again.
-const DRAFT_FOLDER: &str = "ledger.draft";
+pub(super) const DRAFT_FOLDER: &str = "ledger.draft";
 const FORMAT: &str = "format";
 const KEYSPACES: [&str; 6] = ["log", "done", "by", "body", "keys", "rows"];
 /// Three workers: with four or more a commit was seen to hang for ever after the disk had failed.
@@ -200,15 +200,23 @@ pub(super) fn lock(data: &Path) -> Result<File, OpenError> {
 }
 
 fn create(data: &Path, ledger: &Path, options: &Options) -> Result<(), OpenError> {
+    // A folder whose mark says that there was a ledger is not an empty one.
+    let mark = data.join(TIP_FILE);
+    let marked = Tip::open(&mark).map_err(|error| OpenError::io("open", &mark, error))?;
+    if let Some((_, marked)) = marked.filter(|(_, head)| head.seq > Seq(0)) {
+        return Err(OpenError::Lost { mark, ledger: ledger.to_owned(), seq: marked.seq, last_good: Seq(0) });
+    }
     // The key file first, then the mark, then the ledger: a ledger without either of them is refused.
     keyfile::load_or_create(data)?;
-    let mark = data.join(TIP_FILE);
     drop(Tip::create(&mark, &Head::default()).map_err(|error| OpenError::io("create", &mark, error))?);
-    create_engine(data, ledger, options)
+    build_draft(data, options)?;
+    let draft = data.join(DRAFT_FOLDER);
+    fs::rename(&draft, ledger).map_err(|error| OpenError::io("move into place", &draft, error))?;
+    sync_folder(data)
 }
 
-/// Makes an empty engine folder beside and moves it to its place.
-pub(super) fn create_engine(data: &Path, ledger: &Path, options: &Options) -> Result<(), OpenError> {
+/// Makes an empty engine folder beside, durable but for its place.
+pub(super) fn build_draft(data: &Path, options: &Options) -> Result<(), OpenError> {
     let draft = data.join(DRAFT_FOLDER);
     match fs::remove_dir_all(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(OpenError::io("clean", &draft, error)),
@@ -218,12 +226,10 @@ pub(super) fn create_engine(data: &Path, ledger: &Path, options: &Options) -> Re
         let db = engine(&draft, options).map_err(|what| OpenError::Engine { ledger: draft.clone(), what })?;
         make_keyspaces(&db).map_err(|error| OpenError::Engine { ledger: draft.clone(), what: error.to_string() })?;
     }
-    sync_folder(&draft)?;
-    fs::rename(&draft, ledger).map_err(|error| OpenError::io("move into place", &draft, error))?;
-    sync_folder(data)
+    sync_folder(&draft)
 }
 
-fn sync_folder(path: &Path) -> Result<(), OpenError> {
+pub(super) fn sync_folder(path: &Path) -> Result<(), OpenError> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(|error| OpenError::io("flush", path, error))
 }
 

@@ -11,6 +11,8 @@
 //! | [`fjall`] and `fjall_*` | the store of a hub, and what it checks before it believes a folder |
 //! | [`chunk`], `row.rs` | how commits, rows and bodies become keys and values |
 //! | [`tip`], [`space`], [`keyfile`], [`snapfile`] | the files beside the database |
+//! | [`snapshot`] | the state as a snapshot |
+//! | [`verify`] | everything checked offline, and the way on after a loss |
 //! | `contract.rs` | the tests that every store must pass |
 
 pub mod block;
@@ -21,10 +23,15 @@ pub(crate) mod contract;
 mod copy;
 pub mod fjall;
 #[cfg(test)]
+mod fjall_damage;
+#[cfg(test)]
 mod fjall_guards;
 mod fjall_keeper;
 mod fjall_log;
 mod fjall_open;
+mod fjall_repair;
+mod fjall_rows;
+mod fjall_verify;
 pub mod keyfile;
 pub mod memory;
 mod row;
@@ -32,6 +39,7 @@ pub mod snapfile;
 pub mod snapshot;
 pub mod space;
 pub mod tip;
+pub mod verify;
 
 use std::sync::Arc;
 

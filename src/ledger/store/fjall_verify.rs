@@ -1,0 +1,266 @@
+//! The walk of `verify`: on a copy, because the engine's recovery cuts journals in place and the evidence must stay.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::block::DecodedCommit;
+use super::copy::copy_folder;
+use super::fjall::{OpenError, Options};
+use super::fjall_log::Spaces;
+use super::fjall_open::{lock, open_engine, quietly};
+use super::tip::{TIP_FILE, Tip};
+use super::verify::{VerifyError, VerifyReport};
+use super::{BodyKey, BodyKind, Head, LEDGER_FOLDER, ReadError, snapfile, snapshot};
+use crate::ledger::ids::{Digest, ReachId, Seq};
+use crate::ledger::machine::State;
+use crate::ledger::machine::event::{Event, EventBody};
+use crate::ledger::machine::index::Departures;
+use crate::ledger::machine::step::apply;
+use crate::ledger::machine::task::spec::BodyRef;
+
+const SCRATCH: &str = "verify.scratch";
+/// Verifies a data folder that no hub has open. `progress` gets the last seq checked and about how many there are.
+///
+/// # Errors
+/// [`VerifyError`] when it is in use or can't be read at all; damage is in the report.
+pub fn verify(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport, VerifyError> {
+    let held = lock(data)?;
+    let mut report = VerifyReport::default();
+    let scratch = Scratch::copy_of(data, SCRATCH)?;
+    let ledger = data.join(LEDGER_FOLDER);
+    let marks = Marks::read(data, &mut report)?;
+    report.marked = marks.highest();
+    match scratch.open() {
+        Ok(store) => {
+            let mut walk =
+                Walk { store: &store, ledger: &ledger, marks: &marks, report: &mut report, state: State::default() };
+            let total = marks.highest().0;
+            let walked = quietly(|| walk.run(&mut |seq| progress(seq, total.max(seq))));
+            walk.end(walked);
+        }
+        Err(error) => report.note(None, &ledger, error),
+    }
+    marks.compare(&mut report);
+    drop(held);
+    Ok(report)
+}
+
+/// A copy of the engine's folder that goes away when dropped.
+pub(super) struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn copy_of(data: &Path, name: &str) -> Result<Self, OpenError> {
+        let folder = data.join(name);
+        let scratch = Self { folder: folder.clone() };
+        scratch.clear();
+        copy_folder(&data.join(LEDGER_FOLDER), &folder.join(LEDGER_FOLDER))
+            .map_err(|error| OpenError::io("copy the ledger to", &folder, error))?;
+        Ok(scratch)
+    }
+
+    pub(super) fn open(&self) -> Result<Spaces, OpenError> {
+        open_engine(&self.folder.join(LEDGER_FOLDER), &Options::default())
+    }
+
+    fn clear(&self) {
+        // What can't be removed now is removed by the next run; the copy failing says so if it matters.
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// What the files beside the database say about it.
+pub(super) struct Marks {
+    data: PathBuf,
+    tip: Option<Head>,
+    snapshots: BTreeMap<Seq, (Digest, PathBuf)>,
+}
+
+impl Marks {
+    pub(super) fn read(data: &Path, report: &mut VerifyReport) -> Result<Self, OpenError> {
+        let path = data.join(TIP_FILE);
+        let tip = Tip::open(&path).map_err(|error| OpenError::io("open", &path, error))?.map(|(_, head)| head);
+        if tip.is_none() {
+            report.note(None, &path, "the high-water mark is missing or damaged");
+        }
+        let files = snapfile::list(data).map_err(|error| OpenError::io("read", data, error))?;
+        let mut snapshots = BTreeMap::new();
+        for (named, path) in files {
+            let read = snapfile::read(&path).map_err(|error| error.to_string()).and_then(|(seq, digest, bytes)| {
+                snapshot::decode(seq, digest, &bytes).map(|_| (seq, digest)).map_err(|error| error.to_string())
+            });
+            match read {
+                Ok((seq, digest)) => drop(snapshots.insert(seq, (digest, path))),
+                Err(error) => report.note(Some(named), &path, error),
+            }
+        }
+        Ok(Self { data: data.to_owned(), tip, snapshots })
+    }
+
+    /// The highest seq that was durable, as far as they know.
+    pub(super) fn highest(&self) -> Seq {
+        let snapshot = self.snapshots.keys().next_back().copied().unwrap_or_default();
+        self.tip.map(|tip| tip.seq).unwrap_or_default().max(snapshot)
+    }
+
+    fn compare(&self, report: &mut VerifyReport) {
+        let head = report.head.seq;
+        if let Some(tip) = self.tip.filter(|tip| tip.seq > head) {
+            let what =
+                format!("seq {} was durable; the last good seq is {head}: acknowledged events are lost", tip.seq);
+            report.note(Some(head.next()), &self.data.join(TIP_FILE), what);
+        }
+        for (seq, (_, path)) in self.snapshots.range(head.next()..) {
+            report.note(Some(head.next()), path, format!("seq {seq} was durable; the last good seq is {head}"));
+        }
+    }
+}
+
+struct Walk<'a> {
+    store: &'a Spaces,
+    ledger: &'a Path,
+    marks: &'a Marks,
+    report: &'a mut VerifyReport,
+    state: State,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), ReadError> {
+        let store = self.store;
+        store.walk(&store.db.snapshot(), Seq(1), |commit| {
+            self.commit(commit)?;
+            progress(commit.head.seq.0);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn end(self, walked: Result<Result<(), ReadError>, String>) {
+        let next = self.report.head.seq.next();
+        match walked {
+            Ok(Ok(())) => {}
+            Ok(Err(ReadError::Damaged { seq, last_good, what })) => {
+                let what = format!("{what}; the last good seq is {last_good}, nothing after it could be checked");
+                self.report.note(Some(seq), self.ledger, what);
+            }
+            Ok(Err(ReadError::Io(what))) | Err(what) => self.report.note(Some(next), self.ledger, what),
+        }
+        self.report.state = self.state.digest();
+    }
+
+    fn commit(&mut self, commit: &DecodedCommit) -> Result<(), ReadError> {
+        for stored in &commit.events {
+            let event = &stored.event;
+            apply(&mut self.state, event).map_err(|error| ReadError::Damaged {
+                seq: event.seq,
+                last_good: self.report.head.seq,
+                what: format!("it can't follow on the events before it: {error}"),
+            })?;
+            self.report.events += 1;
+            if let Some((digest, path)) = self.marks.snapshots.get(&event.seq) {
+                self.report.snapshots += 1;
+                if *digest != self.state.digest() {
+                    self.report.note(Some(event.seq), path, "the snapshot's digest is not that of the fold");
+                }
+            }
+            self.bodies(event)?;
+        }
+        if let Some(tip) = self.marks.tip.filter(|tip| (commit.header.first..=commit.head.seq).contains(&tip.seq))
+            && (tip.seq, tip.hash) != (commit.head.seq, commit.head.hash)
+        {
+            let file = self.marks.data.join(TIP_FILE);
+            self.report.note(Some(tip.seq), &file, "another history stands at the high-water mark");
+        }
+        self.rows(commit.head.seq)?;
+        self.report.commits += 1;
+        self.report.head = commit.head;
+        Ok(())
+    }
+
+    /// Rows are derived: what the fold says must be in the store.
+    fn rows(&mut self, at: Seq) -> Result<(), ReadError> {
+        let Departures { tasks, after, batches, keys, callbacks: _ } = self.state.sealed(self.report.head.seq);
+        self.state.forget_up_to(at);
+        for task in tasks {
+            self.report.finished += 1;
+            let id = task.id();
+            match self.store.finished(id) {
+                Ok(Some(row)) if row == task => {}
+                Ok(Some(_)) => {
+                    self.report.note(Some(at), self.ledger, format!("the row of {id} is not what the fold gives"))
+                }
+                Ok(None) => {
+                    self.report.note(Some(at), self.ledger, format!("the row of finished task {id} is missing"))
+                }
+                Err(error) => self.report.note(Some(at), self.ledger, format!("the row of {id}: {error}")),
+            }
+        }
+        for (task, seq) in after {
+            if !self.store.after(task)?.contains(&seq) {
+                self.report.note(Some(seq), self.ledger, format!("the later event of {task} is not listed"));
+            }
+        }
+        for batch in batches {
+            if self.store.batch(batch.id)?.as_ref() != Some(&batch) {
+                self.report.note(Some(at), self.ledger, format!("the row of {} is missing or another", batch.id));
+            }
+        }
+        for (namespace, key, binding) in keys {
+            // A key may have been bound anew after its window.
+            if self.store.key(&namespace, &key)?.is_none_or(|row| row.receipt < binding.receipt) {
+                let what = format!("an idempotency key of {namespace} bound at seq {} is missing", binding.receipt);
+                self.report.note(Some(binding.receipt), self.ledger, what);
+            }
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "asks about the kinds whose bodies must be there")]
+    fn bodies(&mut self, event: &Event) -> Result<(), ReadError> {
+        match &event.body {
+            EventBody::TaskSubmitted(e) => {
+                self.body(event.seq, e.submission.reach_id, (BodyKind::Payload, 0), e.submission.payload.as_ref())
+            }
+            EventBody::TaskSucceeded(e) => {
+                self.body(event.seq, e.task, (BodyKind::Result, e.attempt.0), e.result.as_ref())
+            }
+            EventBody::AgentRegistered(e) => self.named(event.seq, e.declaration.body),
+            EventBody::AgentUpdated(e) => self.named(event.seq, e.declaration.body),
+            _ => Ok(()),
+        }
+    }
+
+    fn body(&mut self, seq: Seq, task: ReachId, at: (BodyKind, u32), named: Option<&BodyRef>) -> Result<(), ReadError> {
+        let Some(named) = named else { return Ok(()) };
+        self.report.bodies += 1;
+        let (kind, attempt) = at;
+        let problem = match self.store.body(&BodyKey::Task { task, kind, attempt }) {
+            Ok(Some(body)) if body.digest() == named.digest => return Ok(()),
+            Ok(Some(_)) => "is not the one that its event names".to_owned(),
+            Ok(None) => "is missing".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.report.note(Some(seq), self.ledger, format!("a body of {task} ({kind:?}, attempt {attempt}): {problem}"));
+        Ok(())
+    }
+
+    fn named(&mut self, seq: Seq, digest: Digest) -> Result<(), ReadError> {
+        self.report.bodies += 1;
+        let problem = match self.store.body(&BodyKey::Named(digest)) {
+            Ok(Some(body)) if Digest::of(&[&body.bytes]) == digest => return Ok(()),
+            Ok(Some(_)) => "is not the one that its event names".to_owned(),
+            Ok(None) => "is missing".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.report.note(Some(seq), self.ledger, format!("the named body {digest}: {problem}"));
+        Ok(())
+    }
+}
