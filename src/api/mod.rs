@@ -7,19 +7,32 @@
 
 mod agents;
 pub mod auth;
+mod batches;
 mod callback_secrets;
+mod callbacks;
 pub mod error;
 pub mod extract;
+mod explain;
 mod framing;
 mod health;
+mod history;
+mod list;
 mod machine;
 pub mod metrics;
 pub mod near;
 pub mod openapi;
 mod policies;
+mod render;
+mod reports;
+pub mod schemas;
 pub mod server;
+mod submission;
+mod submit;
+mod task_view;
+mod tasks;
 mod tokens;
 pub mod wire;
+mod work;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -33,6 +46,7 @@ use crate::scheduler::outbound::secrets::Secrets;
 
 use auth::token::DevToken;
 use metrics::Metrics;
+use schemas::SchemaCache;
 
 /// What the API is told at the start.
 #[derive(Debug, Clone)]
@@ -91,6 +105,8 @@ pub struct Shared {
     pub secrets: Arc<Secrets>,
     /// Judges the addresses that callers name.
     pub guard: Arc<Guard>,
+    /// Compiled schemas.
+    pub schemas: Arc<SchemaCache>,
 }
 
 impl Deref for App {
@@ -106,7 +122,8 @@ impl App {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { ledger, options, metrics, secrets, guard } = parts;
-        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard }))
+        let schemas = Arc::new(SchemaCache::default());
+        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard, schemas }))
     }
 }
 
@@ -114,6 +131,12 @@ impl App {
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(agents::routes())
+        .merge(tasks::routes())
+        .merge(batches::routes())
+        .merge(work::routes())
+        .merge(history::routes())
+        .merge(explain::routes())
+        .merge(callbacks::routes())
         .merge(tokens::routes())
         .merge(callback_secrets::routes())
         .merge(policies::routes())

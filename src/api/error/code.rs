@@ -104,6 +104,8 @@ codes! {
     NameTaken "name-taken" CONFLICT "The name exists already" "Choose another name, or rotate the one that exists."
     /// The body is too long.
     BodyTooLarge "body-too-large" PAYLOAD_TOO_LARGE "The body is too large" "Stay below the limit that the detail names, or pass a reference in payload_ref."
+    /// A result that is too large; its task has failed.
+    ResultTooLarge "result-too-large" PAYLOAD_TOO_LARGE "The result is too large; the task has failed" "Store the result elsewhere and complete with a reference to it."
     /// Another content type is needed.
     UnsupportedMediaType "unsupported-media-type" UNSUPPORTED_MEDIA_TYPE "The content type is not taken here" "Send the content type that the detail names."
     /// A field that does not exist.
@@ -124,6 +126,8 @@ codes! {
     SchemaInvalid "schema-invalid" UNPROCESSABLE_ENTITY "A JSON Schema can't be used" "Correct the schema that the pointer names; only local references are taken."
     /// An address is not allowed.
     EgressBlocked "egress-blocked" UNPROCESSABLE_ENTITY "The hub may not call this address" "Use a public address, or have the network listed in the hub's egress settings."
+    /// Free text without a capability.
+    SemanticRoutingUnavailable "semantic-routing-unavailable" UNPROCESSABLE_ENTITY "Free text can't be routed here" "Name a capability as domain.task_type; GET /v1/agents lists what is offered."
     /// The rules contradict each other.
     PolicyInvalid "policy-invalid" UNPROCESSABLE_ENTITY "The policy contradicts itself" "Correct the fields that the detail names."
     /// A bound is reached.

@@ -8,8 +8,8 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt as _;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_path_to_error::Segment;
 
 use crate::api::App;
@@ -31,6 +31,18 @@ pub struct WithBytes<T> {
     pub value: T,
     /// As it came.
     pub bytes: Bytes,
+}
+
+/// A JSON body as it came, for handlers that parse it borrowing from it with [`parse`].
+#[derive(Debug, Clone)]
+pub struct JsonBytes(pub Bytes);
+
+impl FromRequest<App> for JsonBytes {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        json_bytes(request, app).await.map(Self)
+    }
 }
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
@@ -122,13 +134,21 @@ pub async fn read_body(headers: &HeaderMap, body: Body, limit: usize, app: &App)
 ///
 /// # Errors
 /// 400 for what is not such JSON, 422 for fields, each with its pointer.
-pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
+pub fn parse<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> ApiResult<T> {
     strict::check(bytes)?;
+    parse_checked(bytes)
+}
+
+/// As [`parse`], for a part of a document that was checked as a whole.
+///
+/// # Errors
+/// 422 for fields, each with its pointer.
+pub fn parse_checked<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> ApiResult<T> {
     // The happy path pays nothing for the path to an error; a bad body is parsed once more to find it.
     serde_json::from_slice(bytes).map_err(|first| explain::<T>(bytes, &first))
 }
 
-fn explain<T: DeserializeOwned>(bytes: &[u8], first: &serde_json::Error) -> ApiError {
+fn explain<'de, T: Deserialize<'de>>(bytes: &'de [u8], first: &serde_json::Error) -> ApiError {
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
     let (pointer, message) = match serde_path_to_error::deserialize::<_, T>(deserializer) {
         Ok(_) => (String::new(), first.to_string()),

@@ -1,0 +1,244 @@
+//! Many submissions in one request: JSON or NDJSON in, an outcome a line out (semantics 32).
+//!
+//! Lines are checked, made into proposals and proposed in chunks, so one fsync serves many. Only a closed batch settles,
+//! so the batch is closed whatever happens to the connection: a guard proposes it when the request is dropped.
+
+mod intake;
+mod lines;
+mod view;
+
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::header::{HeaderValue, LOCATION};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::ledger::ids::BatchId;
+use crate::ledger::machine::access::Scope;
+use crate::ledger::machine::callback::CallbackSpec;
+use crate::ledger::machine::decision::Answer;
+use crate::ledger::machine::task::spec::{IdempotencyKey, Text};
+use crate::ledger::time::Millis;
+
+use super::App;
+use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::extract::{Caller, NoQuery, expect_content_type, parse, read_body};
+use super::submission::{CallbackBody, Faults, callback_spec};
+use super::submit::{self, NamedKey, draw_id, invalid};
+use super::tasks::idempotency_header;
+use super::extract::Json;
+use crate::ledger::canonical;
+
+use intake::OpenBatch;
+use view::Outcome;
+
+pub(crate) use crate::ledger::machine::batch::MAX_LINES;
+
+/// The longest request body of a batch (semantics 32).
+pub(super) const MAX_BATCH: usize = 64 << 20;
+/// Bodies up to here are read without asking for room.
+const SMALL: usize = 2 << 20;
+/// Large bodies in memory at a time: 512 MiB at most.
+static ROOM: Semaphore = Semaphore::const_new(8);
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(submit_batch)).routes(routes!(view::get_batch))
+}
+
+/// A batch as JSON.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct BatchBody<'a> {
+    /// Submissions, at most 100,000.
+    #[serde(borrow)]
+    #[schema(value_type = Vec<crate::api::submission::TaskBody<'static>>)]
+    tasks: Vec<&'a RawValue>,
+    /// Whom to tell when every task has ended.
+    callback: Option<CallbackBody>,
+    /// Against double submission; the same as the `Idempotency-Key` header.
+    idempotency_key: Option<String>,
+}
+
+/// What a batch is, besides its tasks: the first line of an NDJSON body may say it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchHead {
+    callback: Option<CallbackBody>,
+    idempotency_key: Option<String>,
+}
+
+/// The first line of an NDJSON body, if it is about the batch.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeadLine {
+    batch: BatchHead,
+}
+
+/// What became of a batch's lines.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct BatchAnswer {
+    batch_id: String,
+    /// Lines, refused ones too.
+    total: u32,
+    refused: u32,
+    settled: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    replayed: bool,
+    outcomes: Vec<Outcome>,
+}
+
+/// Submits many tasks: `application/json` or `application/x-ndjson`.
+#[utoipa::path(
+    post, path = "/v1/batches", tag = "batches",
+    request_body(content((BatchBody<'static> = "application/json"), (String = "application/x-ndjson"))),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Against double submission of the whole batch")),
+    responses(
+        (status = 202, body = BatchAnswer), (status = 200, body = BatchAnswer, description = "The answer of an earlier call with the same key"),
+        (status = "4XX", body = ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn submit_batch(
+    State(app): State<App>,
+    caller: Caller,
+    NoQuery: NoQuery,
+    request: Request,
+) -> ApiResult<Response> {
+    caller.require(Scope::Submit)?;
+    let (parts, body) = request.into_parts();
+    let kind = expect_content_type(&parts.headers, &["application/json", "application/x-ndjson"])?;
+    let header = idempotency_header(&parts.headers)?;
+    let answer = match (kind, header) {
+        ("application/json", header) => {
+            let _room = room(&parts.headers).await?;
+            let bytes = read_body(&parts.headers, body, MAX_BATCH, &app).await?;
+            json(&app, &caller, &bytes, header).await?
+        }
+        // A key is compared by the whole body, so the whole body is read before anything is taken.
+        (_, Some(key)) => {
+            let _room = room(&parts.headers).await?;
+            let bytes = read_body(&parts.headers, body, MAX_BATCH, &app).await?;
+            keyed_lines(&app, &caller, bytes, Some(key)).await?
+        }
+        (_, None) => lines::stream(&app, &caller, &parts.headers, body).await?,
+    };
+    Ok(respond(&answer))
+}
+
+/// Room for a large body; small ones need not ask.
+async fn room(headers: &HeaderMap) -> ApiResult<Option<tokio::sync::SemaphorePermit<'static>>> {
+    let announced = headers.get(axum::http::header::CONTENT_LENGTH);
+    let announced = announced.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
+    if announced.is_some_and(|len| len <= SMALL) {
+        return Ok(None);
+    }
+    ROOM.try_acquire().map(Some).map_err(|_| {
+        ApiError::new(Code::Busy, "too many large batches at a time").retry_after(Millis::secs(2))
+    })
+}
+
+fn respond(answer: &BatchAnswer) -> Response {
+    let status = if answer.replayed { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let mut response = (status, Json(answer)).into_response();
+    let headers = response.headers_mut();
+    headers.extend(HeaderValue::try_from(format!("/v1/batches/{}", answer.batch_id)).ok().map(|v| (LOCATION, v)));
+    if answer.replayed {
+        headers.insert(HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
+    }
+    response
+}
+
+async fn json(app: &App, caller: &Caller, bytes: &Bytes, header: Option<Text>) -> ApiResult<BatchAnswer> {
+    let body: BatchBody<'_> = parse(bytes)?;
+    if body.tasks.len() > usize::try_from(MAX_LINES).unwrap_or(usize::MAX) {
+        return Err(ApiError::field("/tasks", format!("has {}; at most {MAX_LINES}", body.tasks.len())));
+    }
+    let named = NamedKey { field: body.idempotency_key.as_deref(), header };
+    let key = submit::idempotency(app, caller, named, bytes, Millis(0))?;
+    let callback = callback(app, caller, body.callback.as_ref(), "/callback")?;
+    let mut batch = match OpenBatch::begin(app, caller, callback, key).await? {
+        intake::Begun::New(batch) => batch,
+        intake::Begun::Again(batch) => return view::again(app, batch).await,
+    };
+    for chunk in body.tasks.chunks(intake::CHUNK) {
+        let lines = chunk.iter().map(|raw| intake::Line::Checked(raw.get().as_bytes())).collect();
+        batch.take(lines).await;
+    }
+    batch.close().await
+}
+
+/// An NDJSON batch that was read whole, for it has a key.
+async fn keyed_lines(app: &App, caller: &Caller, bytes: Bytes, header: Option<Text>) -> ApiResult<BatchAnswer> {
+    let all = whole_lines(&bytes);
+    let head = all.first().and_then(|line| head_line(line));
+    let all: &[&[u8]] = if head.is_some() { all.get(1..).unwrap_or_default() } else { &all };
+    if all.len() > usize::try_from(MAX_LINES).unwrap_or(usize::MAX) {
+        return Err(too_many_lines());
+    }
+    let head = head.unwrap_or_default();
+    let named = NamedKey { field: head.idempotency_key.as_deref(), header };
+    let mut key = submit::idempotency(app, caller, named, b"{}", Millis(0))?;
+    if let Some(key) = &mut key {
+        let mut whole = Vec::with_capacity(bytes.len());
+        for line in whole_lines(&bytes) {
+            // A broken line stands for itself: it is refused each time alike.
+            whole.extend(canonical::canonical(line).unwrap_or_else(|_| line.to_vec()));
+            whole.push(b'\n');
+        }
+        key.fingerprint = app.ledger.keys().fingerprint(&caller.namespace, &whole);
+    }
+    let callback = callback(app, caller, head.callback.as_ref(), "/batch/callback")?;
+    let mut batch = match OpenBatch::begin(app, caller, callback, key).await? {
+        intake::Begun::New(batch) => batch,
+        intake::Begun::Again(batch) => return view::again(app, batch).await,
+    };
+    for chunk in all.chunks(intake::CHUNK) {
+        let lines: Vec<_> = chunk.iter().map(|line| intake::Line::Raw(line)).collect();
+        batch.take(lines).await;
+    }
+    batch.close().await
+}
+
+/// Lines that are not blank.
+fn whole_lines(bytes: &[u8]) -> Vec<&[u8]> {
+    bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect()
+}
+
+/// Is the first line about the batch?
+fn head_line(line: &[u8]) -> Option<BatchHead> {
+    // Cheap to rule out: every other line would have to be parsed twice.
+    let start = line.get(..line.len().min(64))?;
+    if !start.windows(7).any(|window| window == b"\"batch\"") {
+        return None;
+    }
+    parse::<HeadLine>(line).ok().map(|head| head.batch)
+}
+
+fn too_many_lines() -> ApiError {
+    ApiError::new(Code::BodyTooLarge, format!("a batch has at most {MAX_LINES} lines")).fact("limit", MAX_LINES)
+}
+
+fn callback(app: &App, caller: &Caller, body: Option<&CallbackBody>, at: &str) -> ApiResult<Option<CallbackSpec>> {
+    let Some(body) = body else { return Ok(None) };
+    let mut faults = Faults::default();
+    let spec = callback_spec(body, at, &mut faults);
+    faults.into_result().map_err(invalid)?;
+    submit::callback_may_be_called(app, caller, body, at)?;
+    Ok(Some(spec))
+}
+
+/// A new batch's id and its opening.
+fn opening(callback: Option<CallbackSpec>, idempotency: Option<IdempotencyKey>) -> (BatchId, crate::ledger::machine::command::Command) {
+    let batch = BatchId(draw_id());
+    (batch, crate::ledger::machine::command::Command::OpenBatch { batch, callback, idempotency, bound: None })
+}
+
+/// An answer of the core that does not fit the call.
+fn unexpected(answer: &Answer) -> ApiError {
+    submit::unexpected(answer)
+}

@@ -1,0 +1,356 @@
+//! Histories and the live feed: the ledger read aloud, filtered by namespace.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::ledger::handle::{Ledger, Published, Unavailable};
+use crate::ledger::ids::{Namespace, ReachId, Seq};
+use crate::ledger::machine::access::Scope;
+use crate::ledger::store::StoredEvent;
+use tokio::sync::watch;
+
+use super::App;
+use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::extract::{Caller, Id, Json, Query};
+use super::list::wrong;
+use super::render::{self, Bodies, Fields};
+use super::tasks::visible;
+
+/// Events read from the disk at a time.
+const PAGE: usize = 256;
+/// Events of the feed in one NDJSON answer.
+const MAX_LIMIT: usize = 1_000;
+/// Events looked through for one NDJSON answer: foreign ones cost as much to read as own ones.
+const MAX_LOOKED: usize = 20_000;
+/// The longest wait for an event.
+const MAX_WAIT_MS: u64 = 60_000;
+/// A silent stream says so this often, so that nothing in between closes it.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(history)).routes(routes!(feed))
+}
+
+/// How to show a history.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    /// `json` (the default), `ndjson` or `text`.
+    format: Option<String>,
+    /// `raw` adds each event's frame in base64.
+    encoding: Option<String>,
+}
+
+/// Every event of a task, in order.
+#[derive(Serialize, ToSchema)]
+struct History {
+    reach_id: String,
+    #[schema(value_type = Vec<Object>)]
+    events: Vec<Fields>,
+}
+
+/// Every event of a task, in order.
+#[utoipa::path(
+    get, path = "/v1/tasks/{reach_id}/history", tag = "audit", params(("reach_id" = String, Path), HistoryQuery),
+    responses((status = 200, body = History), (status = 404, body = ProblemSchema, content_type = "application/problem+json"))
+)]
+pub(super) async fn history(
+    State(app): State<App>,
+    caller: Caller,
+    Id(id): Id<ReachId>,
+    Query(query): Query<HistoryQuery>,
+) -> ApiResult<Response> {
+    use axum::response::IntoResponse as _;
+    caller.require(Scope::Audit)?;
+    let frames = match query.encoding.as_deref() {
+        None => Frames::Left,
+        Some("raw") => Frames::Shown,
+        Some(_) => return Err(wrong("encoding", "takes only the word raw")),
+    };
+    let task = visible(&app, &caller, id).await?;
+    let mut events = Vec::with_capacity(task.seqs.len());
+    for seqs in task.seqs.chunks(PAGE) {
+        let stored = app.ledger.events_at(seqs.to_vec()).await?;
+        events.extend(rendered(&app.ledger, &stored, frames).await?);
+    }
+    match query.format.as_deref() {
+        None | Some("json") => Ok(Json(History { reach_id: id.to_string(), events }).into_response()),
+        Some("ndjson") => {
+            let mut text = Vec::new();
+            for event in &events {
+                text.extend(json_line(event));
+            }
+            Ok(typed(Body::from(text), "application/x-ndjson"))
+        }
+        Some("text") => {
+            let text: String = events.iter().map(render::line).collect();
+            Ok(typed(Body::from(format!("{id}\n{text}")), "text/plain; charset=utf-8"))
+        }
+        Some(_) => Err(wrong("format", "is json, ndjson or text")),
+    }
+}
+
+fn typed(body: Body, kind: &'static str) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn json_line(fields: &Fields) -> Vec<u8> {
+    let mut line = serde_json::to_vec(fields).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Frames {
+    Shown,
+    Left,
+}
+
+/// Events as JSON with the texts that are still there.
+async fn rendered(ledger: &Ledger, stored: &[StoredEvent], frames: Frames) -> Result<Vec<Fields>, Unavailable> {
+    let keys: Vec<_> = stored.iter().filter_map(|stored| render::wanted(&stored.event)).collect();
+    let bodies = if keys.is_empty() { Vec::new() } else { ledger.bodies(keys.clone()).await? };
+    let bodies = Bodies::new(keys.into_iter().zip(bodies));
+    let shown = stored.iter().map(|stored| {
+        let mut fields = render::event(stored, &bodies);
+        match frames {
+            Frames::Shown => fields.put_frame(STANDARD.encode(&stored.frame)),
+            Frames::Left => {}
+        }
+        fields
+    });
+    Ok(shown.collect())
+}
+
+/// Where the feed begins, and how long it lasts.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FeedQuery {
+    /// Events after this seq, or `latest` for those yet to come; from the beginning by default. The `Last-Event-ID`
+    /// header means the same and wins.
+    after: Option<String>,
+    /// NDJSON: wait for an event for so long, 0 to 60,000.
+    wait_ms: Option<u64>,
+    /// NDJSON: events at most, 1 to 1,000.
+    limit: Option<usize>,
+    /// `raw` adds each event's frame in base64.
+    encoding: Option<String>,
+}
+
+/// Who reads, and how far it has come.
+struct Reader {
+    ledger: Ledger,
+    news: watch::Receiver<Published>,
+    namespace: Namespace,
+    hub_events: HubEvents,
+    frames: Frames,
+    after: Seq,
+}
+
+/// May the hub's own events be shown?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HubEvents {
+    Shown,
+    Hidden,
+}
+
+/// One item of the feed.
+struct Item {
+    seq: Seq,
+    live_type: String,
+    fields: Fields,
+}
+
+/// The events of the namespace, strictly rising by seq: NDJSON by default, an endless stream with
+/// `Accept: text/event-stream`.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "audit",
+    params(FeedQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Goes on after this seq")),
+    responses(
+        (status = 200, description = "One event a line; `Reach-After` says how far was looked", content_type = "application/x-ndjson", body = Object),
+        (status = 400, body = ProblemSchema, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn feed(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<FeedQuery>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    caller.require(Scope::Audit)?;
+    let news = app.ledger.follow();
+    let after = match (headers.get("last-event-id"), query.after.as_deref()) {
+        (Some(id), _) => id.to_str().ok().and_then(|text| text.trim().parse().ok()).map(Seq).ok_or_else(|| {
+            ApiError::new(Code::InvalidHeader, "Last-Event-ID is the seq of an event")
+        })?,
+        (None, None) => Seq(0),
+        (None, Some("latest")) => news.borrow().seq,
+        (None, Some(text)) => Seq(text.parse().map_err(|_| wrong("after", "is a seq or the word latest"))?),
+    };
+    let frames = match query.encoding.as_deref() {
+        None => Frames::Left,
+        Some("raw") => Frames::Shown,
+        Some(_) => return Err(wrong("encoding", "takes only the word raw")),
+    };
+    let everywhere = caller.bearer().require_everywhere(Scope::Audit).is_ok();
+    let hub_events = if everywhere { HubEvents::Shown } else { HubEvents::Hidden };
+    let ledger = app.ledger.clone();
+    let reader = Reader { ledger, news, namespace: caller.namespace.clone(), hub_events, frames, after };
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    if accept.contains("text/event-stream") {
+        return Ok(event_stream(reader));
+    }
+    let limit = query.limit.unwrap_or(MAX_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(wrong("limit", format!("is {limit}; 1 to {MAX_LIMIT}")));
+    }
+    let wait = query.wait_ms.unwrap_or(0);
+    if wait > MAX_WAIT_MS {
+        return Err(wrong("wait_ms", format!("is {wait}; at most {MAX_WAIT_MS}")));
+    }
+    lines(reader, limit, Duration::from_millis(wait)).await
+}
+
+/// What one look into the ledger gave.
+struct Look {
+    items: Vec<Item>,
+    looked: usize,
+}
+
+impl Reader {
+    fn shows(&self, stored: &StoredEvent) -> bool {
+        match &stored.event.namespace {
+            Some(namespace) => *namespace == self.namespace,
+            None => self.hub_events == HubEvents::Shown,
+        }
+    }
+
+    /// The next events, at most `limit` of them; moves on past what it looked at.
+    async fn look(&mut self, limit: usize) -> Result<Look, Unavailable> {
+        let mut stored = self.ledger.events_after(self.after, PAGE).await?;
+        let looked = stored.len();
+        let mut items = Vec::new();
+        // What retention took is told, never passed over in silence.
+        if let Some(first) = stored.first().map(|stored| stored.event.seq)
+            && first > self.after.next()
+        {
+            items.push(gap(self.after.next(), Seq(first.0.saturating_sub(1))));
+        }
+        let last = stored.last().map(|stored| stored.event.seq);
+        stored.retain(|stored| self.shows(stored));
+        let cut = stored.len() > limit;
+        stored.truncate(limit);
+        self.after = match (cut, stored.last()) {
+            (true, Some(shown)) => shown.event.seq,
+            (true | false, _) => last.unwrap_or(self.after),
+        };
+        for (stored, fields) in stored.iter().zip(rendered(&self.ledger, &stored, self.frames).await?) {
+            let live_type = render::live_type(stored.event.body.kind());
+            let mut fields = fields;
+            fields.put_type(&live_type);
+            items.push(Item { seq: stored.event.seq, live_type, fields });
+        }
+        Ok(Look { items, looked })
+    }
+
+    /// Waits until the ledger has more than was looked at; false when the hub is gone.
+    async fn more(&mut self) -> Result<(), Unavailable> {
+        let after = self.after;
+        let more = self.news.wait_for(|published| published.seq > after).await;
+        more.map(drop).map_err(|_| Unavailable::Stopping)
+    }
+}
+
+fn gap(from: Seq, to: Seq) -> Item {
+    Item { seq: to, live_type: "gap".to_owned(), fields: Fields::gap(from, to) }
+}
+
+/// As many events as there are, up to the limit; waits for the first.
+async fn lines(mut reader: Reader, limit: usize, wait: Duration) -> ApiResult<Response> {
+    let end = tokio::time::sleep(wait);
+    tokio::pin!(end);
+    let mut text = Vec::new();
+    let (mut shown, mut looked) = (0, 0);
+    while shown < limit && looked < MAX_LOOKED {
+        let look = reader.look(limit - shown).await?;
+        shown += look.items.len();
+        looked += look.looked;
+        for item in &look.items {
+            text.extend(json_line(&item.fields));
+        }
+        if look.looked > 0 {
+            continue;
+        }
+        if shown > 0 {
+            break;
+        }
+        tokio::select! {
+            more = reader.more() => more?,
+            () = &mut end => break,
+        }
+    }
+    let mut response = typed(Body::from(text), "application/x-ndjson");
+    response.headers_mut().insert(HeaderName::from_static("reach-after"), HeaderValue::from(reader.after.0));
+    Ok(response)
+}
+
+/// What a stream has still to send.
+struct Stream {
+    reader: Reader,
+    ready: VecDeque<Bytes>,
+}
+
+/// Server-sent events. The connection pulls: one page is in memory at a time, however slowly it is read.
+fn event_stream(reader: Reader) -> Response {
+    let mut ready = VecDeque::new();
+    ready.push_back(Bytes::from_static(b"retry: 2000\n\n"));
+    let stream = futures_util::stream::unfold(Stream { reader, ready }, |mut stream| async move {
+        loop {
+            if let Some(bytes) = stream.ready.pop_front() {
+                return Some((Ok::<_, Infallible>(bytes), stream));
+            }
+            // A fault ends the stream; the reader comes back with the last id that it saw.
+            let look = stream.reader.look(PAGE).await.ok()?;
+            for item in &look.items {
+                stream.ready.push_back(sse(item));
+            }
+            if look.looked > 0 {
+                if look.items.is_empty() {
+                    // Only foreign events: an id without data moves the reader on without an event.
+                    stream.ready.push_back(Bytes::from(format!("id: {}\n\n", stream.reader.after)));
+                }
+                continue;
+            }
+            match tokio::time::timeout(KEEP_ALIVE, stream.reader.more()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return None,
+                Err(_) => stream.ready.push_back(Bytes::from_static(b": here\n\n")),
+            }
+        }
+    });
+    let mut response = typed(Body::from_stream(stream), "text/event-stream");
+    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+fn sse(item: &Item) -> Bytes {
+    let data = serde_json::to_string(&item.fields).unwrap_or_default();
+    Bytes::from(format!("id: {}\nevent: {}\ndata: {data}\n\n", item.seq, item.live_type))
+}

@@ -1,0 +1,231 @@
+//! The list of tasks, newest first: live ones from the state and finished ones from their rows, merged by id.
+//!
+//! Why by id: ids sort by time and never change, while a state does. A page is a position in that order, so a task that
+//! finishes between two pages is in exactly one of them. Each page looks at a bounded number of tasks; where few match,
+//! a page may be short and still have a next one.
+
+use axum::extract::State;
+use serde::Deserialize;
+
+use crate::ledger::ids::{AgentId, BatchId, Capability, Namespace, ReachId, SessionId};
+use crate::ledger::machine::State as Ledgered;
+use crate::ledger::machine::access::Scope;
+use crate::ledger::machine::task::status::StatusKind;
+use crate::ledger::machine::task::{FailureClass, Task};
+use crate::ledger::store::FinishedFilter;
+use crate::ledger::time::Timestamp;
+
+use super::App;
+use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::extract::{Caller, Json, Query, WireTime};
+use super::task_view::{Beside, TaskView};
+use super::wire::{Cursor, Page, page_size};
+
+/// Live tasks looked at in one question to the state.
+const LOOK_LIVE: usize = 2_000;
+/// Finished rows looked at in one read.
+const LOOK_FINISHED: usize = 500;
+/// Rounds of looking for one page.
+const ROUNDS: usize = 8;
+
+/// Which tasks. Every parameter narrows.
+#[derive(Debug, Clone, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    /// States, with commas between.
+    state: Option<String>,
+    /// `domain.task_type`
+    capability: Option<String>,
+    /// The agent that holds it, or held it last.
+    agent_id: Option<String>,
+    /// The session.
+    session_id: Option<String>,
+    /// The batch.
+    batch_id: Option<String>,
+    /// `name:value`
+    label: Option<String>,
+    /// Classes of the last failure, with commas between.
+    failure_class: Option<String>,
+    /// RFC 3339 with an offset.
+    #[param(value_type = Option<String>)]
+    submitted_after: Option<WireTime>,
+    /// RFC 3339 with an offset.
+    #[param(value_type = Option<String>)]
+    submitted_before: Option<WireTime>,
+    /// Tasks in a page, 1 to 500; 50 by default.
+    limit: Option<usize>,
+    /// From `next_cursor` of the page before, with the same filter.
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Filter {
+    namespace: Namespace,
+    states: Vec<StatusKind>,
+    capability: Option<Capability>,
+    agent: Option<AgentId>,
+    session: Option<SessionId>,
+    batch: Option<BatchId>,
+    label: Option<(String, String)>,
+    classes: Vec<FailureClass>,
+    after: Option<Timestamp>,
+    before: Option<Timestamp>,
+}
+
+/// A query parameter that is wrong.
+pub(super) fn wrong(name: &str, why: impl std::fmt::Display) -> ApiError {
+    ApiError::new(Code::InvalidQuery, format!("{name}: {why}"))
+}
+
+fn parsed<T: std::str::FromStr>(name: &str, text: Option<&String>) -> ApiResult<Option<T>>
+where
+    T::Err: std::fmt::Display,
+{
+    text.map(|text| text.parse().map_err(|error| wrong(name, error))).transpose()
+}
+
+fn words<T>(name: &str, text: Option<&String>, find: impl Fn(&str) -> Option<T>) -> ApiResult<Vec<T>> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    text.split(',').map(|word| find(word).ok_or_else(|| wrong(name, format!("there is no {word:?}")))).collect()
+}
+
+impl Filter {
+    fn new(app: &App, caller: &Caller, query: &ListQuery) -> ApiResult<Self> {
+        let class = |word: &str| FailureClass::ALL.into_iter().find(|class| class.name() == word);
+        let label = match &query.label {
+            None => None,
+            Some(label) => match label.split_once(':') {
+                Some((name, value)) => Some((name.to_owned(), value.to_owned())),
+                None => return Err(wrong("label", "is written name:value")),
+            },
+        };
+        let moment = |at: Option<WireTime>| at.map(|at| app.ledger.from_wall(at.0));
+        Ok(Self {
+            namespace: caller.namespace.clone(),
+            states: words("state", query.state.as_ref(), StatusKind::from_name)?,
+            capability: parsed("capability", query.capability.as_ref())?,
+            agent: parsed("agent_id", query.agent_id.as_ref())?,
+            session: parsed("session_id", query.session_id.as_ref())?,
+            batch: parsed("batch_id", query.batch_id.as_ref())?,
+            label,
+            classes: words("failure_class", query.failure_class.as_ref(), class)?,
+            after: moment(query.submitted_after),
+            before: moment(query.submitted_before),
+        })
+    }
+
+    /// All but the agent, which a live task's lease and a finished task's row answer differently.
+    fn fits(&self, task: &Task) -> bool {
+        let spec = &*task.spec;
+        task.namespace == self.namespace
+            && (self.states.is_empty() || self.states.contains(&task.status.kind()))
+            && self.capability.as_ref().is_none_or(|capability| spec.capability == *capability)
+            && self.session.as_ref().is_none_or(|session| spec.session.as_ref() == Some(session))
+            && self.batch.is_none_or(|batch| spec.batch.is_some_and(|(of, _)| of == batch))
+            && self.label.as_ref().is_none_or(|(name, value)| {
+                spec.labels.iter().any(|(n, v)| **n == **name && **v == **value)
+            })
+            && (self.classes.is_empty()
+                || task.failure.as_ref().is_some_and(|failure| self.classes.contains(&failure.class)))
+            && self.after.is_none_or(|after| task.submitted_at > after)
+            && self.before.is_none_or(|before| task.submitted_at < before)
+    }
+
+    fn fits_live(&self, task: &Task) -> bool {
+        let held_by = || task.status.lease().map(|lease| &lease.agent);
+        self.fits(task) && self.agent.as_ref().is_none_or(|agent| held_by() == Some(agent))
+    }
+
+    /// What the cursor is bound to: everything but limit and position.
+    fn asked(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// Some tasks in order, and how far was looked: `None` when nothing is left.
+struct Found {
+    tasks: Vec<Task>,
+    looked_to: Option<ReachId>,
+}
+
+/// Live tasks below a position, newest first.
+fn live(state: &Ledgered, filter: &Filter, before: Option<ReachId>, limit: usize) -> Found {
+    let upper = before.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+    let mut tasks = Vec::new();
+    let mut looked = 0;
+    for (id, task) in state.tasks().range((std::ops::Bound::Unbounded, upper)).rev() {
+        if filter.fits_live(task) {
+            tasks.push(task.clone());
+        }
+        looked += 1;
+        if tasks.len() >= limit || looked >= LOOK_LIVE {
+            return Found { tasks, looked_to: Some(*id) };
+        }
+    }
+    Found { tasks, looked_to: None }
+}
+
+async fn finished(app: &App, filter: &Filter, before: Option<ReachId>) -> ApiResult<Found> {
+    let rows = FinishedFilter { session: filter.session.clone(), batch: filter.batch, agent: filter.agent.clone() };
+    let rows = app.ledger.finished(filter.namespace.clone(), rows, before, LOOK_FINISHED).await?;
+    let looked_to = if rows.len() < LOOK_FINISHED { None } else { rows.last().map(Task::id) };
+    Ok(Found { tasks: rows.into_iter().filter(|task| filter.fits(task)).collect(), looked_to })
+}
+
+/// Tasks of the namespace, newest first.
+#[utoipa::path(
+    get, path = "/v1/tasks", tag = "tasks", params(ListQuery),
+    responses((status = 200, body = Page<TaskView>), (status = 400, body = ProblemSchema, content_type = "application/problem+json"))
+)]
+pub(super) async fn list_tasks(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<ListQuery>,
+) -> ApiResult<Json<Page<TaskView>>> {
+    caller.require(Scope::Read)?;
+    let limit = page_size(query.limit)?;
+    let filter = Filter::new(&app, &caller, &query)?;
+    let cursor = Cursor::over("tasks", &filter.asked());
+    let mut position: Option<ReachId> = position(&cursor, query.cursor.as_deref())?;
+    let mut items: Vec<Task> = Vec::new();
+    for _ in 0..ROUNDS {
+        let room = limit - items.len();
+        let (for_state, from) = (filter.clone(), position);
+        // The state first: a task that finishes in between is seen twice, never missed.
+        let live = app.ledger.ask(move |state| live(state, &for_state, from, room)).await?;
+        let finished = finished(&app, &filter, position).await?;
+        let (found, next) = merge(live, finished, room);
+        items.extend(found);
+        position = next;
+        if position.is_none() || items.len() >= limit {
+            break;
+        }
+    }
+    let next_cursor = position.map(|position| cursor.after(&position.to_string()));
+    let items = items.iter().map(|task| TaskView::new(task, Beside::default())).collect();
+    Ok(Json(Page { items, next_cursor }))
+}
+
+/// The id that a cursor stands at.
+pub(super) fn position<T: std::str::FromStr>(cursor: &Cursor, text: Option<&str>) -> ApiResult<Option<T>> {
+    let position = cursor.position(text)?;
+    position.map(|id| id.parse().map_err(|_| wrong("cursor", "is not one that this list has given"))).transpose()
+}
+
+/// Both in one order, as far as both were looked through; then where to go on.
+fn merge(live: Found, finished: Found, limit: usize) -> (Vec<Task>, Option<ReachId>) {
+    // Below the nearer of the two ends one side is unknown still.
+    let horizon = live.looked_to.max(finished.looked_to);
+    let mut all = live.tasks;
+    all.extend(finished.tasks);
+    // Stable, so of a task seen twice the live one comes first; the row that is newer in truth comes with its history.
+    all.sort_by_key(|task| std::cmp::Reverse(task.id()));
+    all.dedup_by_key(|task| task.id());
+    all.retain(|task| horizon.is_none_or(|horizon| task.id() >= horizon));
+    if all.len() > limit {
+        all.truncate(limit);
+        let next = all.last().map(Task::id);
+        return (all, next);
+    }
+    (all, horizon)
+}

@@ -1,0 +1,123 @@
+//! A submission as JSON: the fields of the request with every default filled in.
+
+use serde_json::{Map, Value, json};
+
+use crate::ledger::machine::callback::{CallbackEvent, CallbackSpec};
+use crate::ledger::machine::task::spec::{
+    AbsentAgents, Approval, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryCause, RetryPolicy, SlowPolicy,
+    Submission,
+};
+use crate::ledger::time::Timestamp;
+
+use super::Fields;
+use super::kinds::{body_ref, fingerprint, verdicts};
+
+/// Adds what was asked.
+pub(super) fn submission(s: &Submission, deadline: Timestamp, f: &mut Fields) {
+    f.put("state", match (s.approval, s.not_before) {
+        (Approval::Needed, _) => "awaiting-approval",
+        (Approval::NotNeeded, Some(_)) => "scheduled",
+        (Approval::NotNeeded, None) => "queued",
+    });
+    f.put("capability", s.capability.as_str()).put("qos", qos(s.qos));
+    f.put("idempotent", s.idempotence == Idempotence::Declared).put("deadline", deadline.to_string());
+    f.put_some("payload_body", s.payload.as_ref().map(body_ref));
+    f.put_some("payload_ref", s.payload_ref.as_deref());
+    f.put("lifetime_ms", s.lifetime.0).put_some("not_before", s.not_before.map(|at| at.to_string()));
+    f.put("reach_timeout_ms", s.reach_timeout.0).put("work_timeout_ms", s.work_timeout.0);
+    f.put_some("sync_wait_ms", s.sync_wait.map(|wait| wait.0));
+    f.put("retry", retry(&s.retry)).put("slow_reach", slow(s.slow_reach));
+    f.put("orphan", match s.orphan {
+        OrphanPolicy::Replay => "replay",
+        OrphanPolicy::Hold => "hold",
+    });
+    f.put("on_wait", match s.on_wait {
+        OnWait::Keep => "keep",
+        OnWait::Fail => "fail",
+        OnWait::Degrade => "degrade",
+    });
+    f.put_some("context_path", s.context_path.as_deref());
+    if !s.labels.is_empty() {
+        let labels: Map<_, _> = s.labels.iter().map(|(name, value)| (name.to_string(), json!(&**value))).collect();
+        f.put("labels", Value::Object(labels));
+    }
+    f.put_some("parent", s.parent.map(|parent| json!({"reach_id": parent.to_string()})));
+    f.put("fairness_key", s.fairness_key.as_str()).put_some("cost_budget", s.cost_budget);
+    f.put_some("sensitivity", s.sensitivity.as_deref());
+    if s.requires != Requires::default() {
+        f.put("requires", requires(&s.requires));
+    }
+    if !s.schemas.accepted.is_empty() || !s.schemas.refused.is_empty() {
+        f.put("schemas", verdicts(&s.schemas));
+    }
+    f.put_some("preferred_agent", s.preferred_agent.as_ref().map(|agent| agent.as_str()));
+    f.put("wait_for_agent", s.absent_agents == AbsentAgents::Wait);
+    f.put_some("callback", s.callback.as_ref().map(callback));
+    f.put_some("key_fingerprint", s.idempotency.as_ref().map(|key| fingerprint(&key.fingerprint)));
+    f.put_some("batch_index", s.batch.map(|(_, index)| index));
+}
+
+/// The class's name on the wire.
+pub(crate) const fn qos(qos: Qos) -> &'static str {
+    match qos {
+        Qos::Urgent => "urgent",
+        Qos::Normal => "normal",
+        Qos::Background => "background",
+    }
+}
+
+fn retry(retry: &RetryPolicy) -> Value {
+    let causes: Vec<_> = retry
+        .retry_on
+        .iter()
+        .map(|cause| match cause {
+            RetryCause::Reported => "reported",
+            RetryCause::Ambiguous => "ambiguous",
+            RetryCause::Overdue => "overdue",
+        })
+        .collect();
+    json!({
+        "max_retries": retry.max_retries,
+        "base_ms": retry.base.0,
+        "factor": f64::from(retry.factor_milli) / 1_000.0,
+        "cap_ms": retry.cap.0,
+        "retry_on": causes,
+    })
+}
+
+fn slow(policy: SlowPolicy) -> Value {
+    match policy {
+        SlowPolicy::Wait => json!({"policy": "wait"}),
+        SlowPolicy::HandOver { after } => json!({"policy": "hand-over", "after_ms": after.0}),
+        SlowPolicy::Fail { after } => json!({"policy": "fail", "after_ms": after.0}),
+    }
+}
+
+fn requires(requires: &Requires) -> Value {
+    let list = |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    json!({
+        "tools": list(&requires.tools),
+        "context_window": requires.context_window,
+        "languages": list(&requires.languages),
+        "region": requires.region.as_deref(),
+        "version": requires.version.as_deref(),
+    })
+}
+
+/// The event's name in a submission.
+pub(crate) const fn callback_event(event: CallbackEvent) -> &'static str {
+    match event {
+        CallbackEvent::Terminal => "terminal",
+        CallbackEvent::Slow => "slow",
+        CallbackEvent::Retrying => "retrying",
+        CallbackEvent::Progress => "progress",
+        CallbackEvent::Overdue => "overdue",
+        CallbackEvent::Orphaned => "orphaned",
+    }
+}
+
+/// A callback as it was asked for.
+pub(super) fn callback(spec: &CallbackSpec) -> Value {
+    let events: Vec<_> = spec.events.iter().copied().map(callback_event).collect();
+    json!({"url": &*spec.url, "events": events, "secret_ref": &*spec.secret_ref})
+}

@@ -1,0 +1,367 @@
+//! The way of one submission from its body to the ledger, the same for single calls, batches and dry runs.
+//!
+//! What costs time (schemas, a parent's look-up) comes before the proposal; what must be decided against the newest
+//! state (keys, bounds, who offers it) is the core's. So a submission is checked twice where it matters.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::ledger::handle::{Intake, Receipt, Refusal, Released};
+use crate::ledger::ids::{BatchId, ReachId, Seq};
+use crate::ledger::machine::KeySubject;
+use crate::ledger::machine::agent::Sensitive;
+use crate::ledger::machine::command::Command;
+use crate::ledger::machine::decision::{Answer, Rejection};
+use crate::ledger::machine::event::EventBody;
+use crate::ledger::machine::task::spec::{Approval, BodyRef, IdempotencyKey, Submission, Text};
+use crate::ledger::machine::task::status::StatusKind;
+use crate::ledger::store::{Body, BodyKind};
+use crate::ledger::time::{Millis, Timestamp};
+use crate::scheduler::outbound::guard::Purpose;
+
+use super::App;
+use super::error::{ApiError, ApiResult, Code};
+use super::extract::Caller;
+use super::submission::{CallbackBody, Fault, Faults, KEY_WINDOW, MAX_KEY, MAX_PAYLOAD, Setting, TaskBody, Unfit};
+use super::schemas::Complaints;
+use super::wire::ReceiptBody;
+use super::{near, render, schemas, submission};
+use crate::ledger::canonical;
+
+/// Where a submission comes from, besides its body.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Origin {
+    /// The caller waits for so long (semantics 33).
+    pub sync_wait: Option<Millis>,
+    /// Batch and index inside it.
+    pub batch: Option<(BatchId, u32)>,
+    /// The `Idempotency-Key` header.
+    pub key: Option<Text>,
+}
+
+/// A submission ready to be proposed.
+pub(super) struct Prepared {
+    /// The proposal with its payload.
+    pub intake: Intake,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+/// An id that sorts by time (design 4).
+pub(super) fn draw_id() -> [u8; 16] {
+    Uuid::now_v7().into_bytes()
+}
+
+/// A body under a fresh salt, with the reference that an event holds of it.
+///
+/// # Errors
+/// 500 when the machine gives no randomness.
+pub(super) fn salted(bytes: &[u8]) -> ApiResult<(BodyRef, Body)> {
+    let mut salt = [0; 16];
+    getrandom::fill(&mut salt).map_err(|error| {
+        tracing::error!(%error, "the machine gives no randomness");
+        ApiError::from(Code::Internal)
+    })?;
+    let body = Body { salt, bytes: Arc::from(bytes) };
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    Ok((BodyRef { digest: body.digest(), len }, body))
+}
+
+impl From<Unfit> for ApiError {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Invalid(faults) => invalid(faults),
+            Unfit::SemanticRoute => Self::from(Code::SemanticRoutingUnavailable).at("/text", "needs a capability beside it"),
+            Unfit::DeadlinePast { deadline } => {
+                Self::new(Code::DeadlinePast, format!("the deadline {deadline} has passed")).at("/deadline", "lies in the past")
+            }
+            Unfit::PayloadTooLarge => {
+                Self::new(Code::BodyTooLarge, format!("a payload has at most {MAX_PAYLOAD} bytes"))
+                    .at("/payload", "is too large: pass a reference in payload_ref")
+                    .fact("limit", MAX_PAYLOAD)
+            }
+        }
+    }
+}
+
+/// Fields out of bounds as one problem.
+pub(super) fn invalid(faults: Vec<Fault>) -> ApiError {
+    let detail = faults.first().map_or_else(String::new, |fault| format!("{} {}", fault.pointer, fault.detail));
+    faults.into_iter().fold(ApiError::new(Code::InvalidField, detail), |error, fault| error.at(fault.pointer, fault.detail))
+}
+
+/// Checks a body and makes a proposal of it. `raw` is the text that `body` was parsed from.
+///
+/// # Errors
+/// Everything that is wrong with it, with pointers into the body.
+pub(super) async fn prepare(
+    app: &App,
+    caller: &Caller,
+    body: &TaskBody<'_>,
+    raw: &[u8],
+    origin: Origin,
+) -> ApiResult<Prepared> {
+    let now = app.ledger.now();
+    let to_ledger = |wall: Timestamp| app.ledger.from_wall(wall);
+    let setting = Setting {
+        reach_id: ReachId(draw_id()),
+        subject: &caller.token,
+        now,
+        to_ledger: &to_ledger,
+        sync_wait: origin.sync_wait,
+        batch: origin.batch,
+    };
+    let mut made = submission::submission(body, &setting)?;
+    caller.may_call(&made.capability)?;
+    if let Some(spec) = &body.callback {
+        callback_may_be_called(app, caller, spec, "/callback")?;
+    }
+    let mut warnings = Vec::new();
+    if let Some(parent) = made.parent {
+        under_parent(app, caller, parent, &mut made, &mut warnings).await?;
+    }
+    if body.payload_ref.is_some() {
+        warnings.push("payload_ref is passed on and never opened: no schema was checked".to_owned());
+    }
+    if let Some(complaints) = fit_to_offers(app, caller, body, &mut made).await? {
+        return Err(schemas::refusal(&complaints));
+    }
+    let life = made.deadline.map_or(made.lifetime, |deadline| deadline.since(now).min(made.lifetime));
+    let named = NamedKey { field: body.idempotency_key.as_deref(), header: origin.key };
+    made.idempotency = idempotency(app, caller, named, raw, life)?;
+    let mut bodies = Vec::new();
+    if let Some(payload) = body.payload {
+        let (named, kept) = salted(payload.get().as_bytes())?;
+        made.payload = Some(named);
+        bodies.push((render::body_key(made.reach_id, BodyKind::Payload, 0), kept));
+    }
+    let command = Command::SubmitTask { submission: Box::new(made), bound: None };
+    Ok(Prepared { intake: Intake { proposal: caller.proposal(command), bodies }, warnings })
+}
+
+/// The egress guard and the secret, at submission (semantics 38); the guard judges again at connect.
+///
+/// # Errors
+/// 422 `egress-blocked` or `invalid-field`.
+pub(super) fn callback_may_be_called(app: &App, caller: &Caller, body: &CallbackBody, at: &str) -> ApiResult<()> {
+    if let Err(refusal) = app.guard.check_url(&body.url, Purpose::Callback) {
+        return Err(ApiError::new(Code::EgressBlocked, refusal.to_string()).at(format!("{at}/url"), refusal.to_string()));
+    }
+    match &body.secret_ref {
+        Some(name) if !app.secrets.exists(&caller.namespace, name) => {
+            Err(ApiError::field(format!("{at}/secret_ref"), "there is no callback secret of that name"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// A child's end is cut to its parent's; a parent too short for its child is warned of (R-SUB-7).
+async fn under_parent(
+    app: &App,
+    caller: &Caller,
+    parent: ReachId,
+    made: &mut Submission,
+    warnings: &mut Vec<String>,
+) -> ApiResult<()> {
+    let found = app.ledger.task(parent).await?.filter(|task| task.namespace == caller.namespace);
+    let Some(found) = found else {
+        return Err(ApiError::field("/parent/reach_id", "there is no such task here"));
+    };
+    if found.status.kind().is_terminal() {
+        return Err(ApiError::field("/parent/reach_id", "the parent has ended"));
+    }
+    let own = made.deadline.unwrap_or(Timestamp(u64::MAX)).min(app.ledger.now().after(made.lifetime));
+    if found.deadline < own {
+        made.deadline = Some(found.deadline);
+        warnings.push(format!("the deadline is cut to the parent's: {}", found.deadline));
+    }
+    // Half as much again: time for the parent to take the child's result and go on.
+    if found.spec.work_timeout.0.saturating_mul(2) < made.work_timeout.0.saturating_mul(3) {
+        warnings.push(format!(
+            "the parent's work timeout of {} is below 1.5 times this task's {}",
+            found.spec.work_timeout, made.work_timeout
+        ));
+    }
+    Ok(())
+}
+
+/// Schema verdicts and the need for approval, by what is offered now; the complaints, if every offer refuses.
+///
+/// # Errors
+/// When schemas can't be read or the check takes too long.
+pub(super) async fn fit_to_offers(
+    app: &App,
+    caller: &Caller,
+    body: &TaskBody<'_>,
+    made: &mut Submission,
+) -> ApiResult<Option<Complaints>> {
+    let catalog = app.ledger.published().catalog;
+    let Some(entry) = catalog.of(&caller.namespace, &made.capability) else { return Ok(None) };
+    if entry.sensitive == Sensitive::Yes {
+        made.approval = Approval::Needed;
+    }
+    let digests = schemas::distinct(entry);
+    if digests.is_empty() {
+        return Ok(None);
+    }
+    if body.payload_ref.is_some() {
+        // Never opened, so nothing can be held against it.
+        made.schemas.accepted = digests.into_iter().collect();
+        return Ok(None);
+    }
+    let payload: Arc<[u8]> = Arc::from(body.payload.map_or("null", |raw| raw.get()).as_bytes());
+    let compiled = app.schemas.compiled(&app.ledger, digests).await?;
+    let (verdicts, complaints) = app.schemas.verdicts(compiled, payload).await?;
+    let all_refuse = schemas::all_refuse(entry, &verdicts);
+    made.schemas = verdicts;
+    Ok(all_refuse.then_some(complaints))
+}
+
+/// Where a call may name its key.
+pub(super) struct NamedKey<'a> {
+    /// `idempotency_key` in the body.
+    pub field: Option<&'a str>,
+    /// The `Idempotency-Key` header.
+    pub header: Option<Text>,
+}
+
+/// The key by which a repeat is known (semantics 31).
+///
+/// # Errors
+/// 422 when header and field differ, or the key is empty or too long.
+pub(super) fn idempotency(
+    app: &App,
+    caller: &Caller,
+    named: NamedKey<'_>,
+    raw: &[u8],
+    life: Millis,
+) -> ApiResult<Option<IdempotencyKey>> {
+    let key = match (named.field, named.header) {
+        (Some(field), Some(header)) if *field != *header => {
+            return Err(ApiError::field("/idempotency_key", "differs from the Idempotency-Key header"));
+        }
+        (Some(field), _) => {
+            let mut faults = Faults::default();
+            let key = faults.text("/idempotency_key", Some(field), MAX_KEY);
+            faults.into_result().map_err(invalid)?;
+            key
+        }
+        (None, header) => header,
+    };
+    let Some(key) = key else { return Ok(None) };
+    let canonical = canonical::canonical_without(raw, "idempotency_key")
+        .map_err(|error| ApiError::new(Code::MalformedJson, error.to_string()))?;
+    Ok(Some(IdempotencyKey {
+        key,
+        fingerprint: app.ledger.keys().fingerprint(&caller.namespace, &canonical),
+        subject: caller.token.clone(),
+        window: Millis(KEY_WINDOW.0.max(life.0)),
+    }))
+}
+
+/// An accepted submission.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct Accepted {
+    /// Of which task.
+    #[serde(skip)]
+    pub task: ReachId,
+    reach_id: String,
+    state: &'static str,
+    /// `fsync`: it is on disk.
+    durability: &'static str,
+    deadline: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<ReceiptBody>,
+    /// When the idempotency key is forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key_until: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    /// Is this the answer of an earlier call with the same key?
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
+}
+
+impl Accepted {
+    /// What the caller should know.
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        self.warnings
+    }
+}
+
+/// The answer to a submission that the core has decided on.
+///
+/// # Errors
+/// Why the core refused it.
+pub(super) async fn accepted(
+    app: &App,
+    caller: &Caller,
+    verdict: Result<Released, Refusal>,
+    warnings: Vec<String>,
+) -> ApiResult<Accepted> {
+    let released = verdict.map_err(|refusal| refused(app, caller, refusal))?;
+    #[expect(clippy::wildcard_enum_match_arm, reason = "any other answer is a bug, told as one")]
+    match released.answer {
+        Answer::Submitted { task, state, deadline, key_until } => Ok(Accepted {
+            task,
+            reach_id: task.to_string(),
+            state: state.name(),
+            durability: "fsync",
+            deadline: deadline.to_string(),
+            receipt: released.receipt.map(ReceiptBody::from),
+            idempotency_key_until: key_until.map(|at| at.to_string()),
+            warnings,
+            replayed: false,
+        }),
+        Answer::Replayed { subject: KeySubject::Task(task), receipt, key_until } => {
+            first_answer(app, task, receipt, key_until).await
+        }
+        Answer::Replayed { subject: KeySubject::Batch(_), .. } => {
+            Err(ApiError::new(Code::IdempotencyKeyReused, "the key is in use for a batch"))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// A bug: the core answered something that the call can't have asked for.
+pub(super) fn unexpected(answer: &Answer) -> ApiError {
+    tracing::error!(?answer, "an answer that does not fit the call");
+    Code::Internal.into()
+}
+
+/// A refusal of the core; an unknown capability with near names.
+fn refused(app: &App, caller: &Caller, refusal: Refusal) -> ApiError {
+    if let Refusal::Rejected(Rejection::CapabilityNotRegistered { capability }) = &refusal {
+        return near::not_registered(app, caller, capability);
+    }
+    refusal.into()
+}
+
+/// The first answer again, made from the event that it told of (semantics 31).
+async fn first_answer(app: &App, task: ReachId, seq: Seq, until: Timestamp) -> ApiResult<Accepted> {
+    let stored = app.ledger.events_at(vec![seq]).await?.into_iter().next();
+    let receipt = stored.as_ref().map(|stored| Receipt { seq, hash: stored.hash() });
+    let Some(EventBody::TaskSubmitted(first)) = stored.map(|stored| stored.event.body) else {
+        tracing::error!(%seq, "an idempotency key names an event that is no submission");
+        return Err(Code::Internal.into());
+    };
+    let state = match (first.submission.approval, first.submission.not_before) {
+        (Approval::Needed, _) => StatusKind::AwaitingApproval,
+        (Approval::NotNeeded, Some(_)) => StatusKind::Scheduled,
+        (Approval::NotNeeded, None) => StatusKind::Queued,
+    };
+    Ok(Accepted {
+        task,
+        reach_id: task.to_string(),
+        state: state.name(),
+        durability: "fsync",
+        deadline: first.deadline.to_string(),
+        receipt: receipt.map(ReceiptBody::from),
+        idempotency_key_until: Some(until.to_string()),
+        warnings: Vec::new(),
+        replayed: true,
+    })
+}
