@@ -82,7 +82,7 @@ impl Planner for Recovery {
     }
 
     fn wake_at(&self, _state: &State, now: Timestamp) -> Option<Timestamp> {
-        self.liveness.wake_at().into_iter().chain(self.sweep.wake_at(now)).min()
+        self.liveness.wake_at().into_iter().chain(self.sweep.next_at(now)).min()
     }
 
     fn as_any(&self) -> &dyn Any {

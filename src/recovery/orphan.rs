@@ -195,7 +195,8 @@ impl Sweep {
     }
 
     /// When a token or the end of a grace comes for somebody who waits.
-    pub(super) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
+    #[must_use]
+    pub fn next_at(&self, now: Timestamp) -> Option<Timestamp> {
         let overall = self.overall.map_or(now, |bucket| bucket.next_at(now));
         let wards = self.wards.values().filter(|ward| !ward.waiting.is_empty());
         let tokens = wards.map(|ward| ward.bucket.next_at(now).max(overall)).min();

@@ -34,3 +34,5 @@ pub mod vitals;
 mod properties;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod world;

@@ -262,7 +262,7 @@ impl Scheduler {
             EventBody::TaskFailed(_) | EventBody::TaskAttemptFailed(_) => {
                 self.vitals.ended(&holding.agent, Outcome::Failed, worked);
             }
-            EventBody::TaskSlow(_) | EventBody::TaskOrphaned(_) => {
+            EventBody::TaskOrphaned(_) => {
                 self.vitals.ended(&holding.agent, Outcome::Failed, None);
             }
             _ => {}

@@ -287,8 +287,8 @@ fn closed(agent: &Agent) -> Option<Reason> {
 #[must_use]
 pub fn mismatch(needs: &Needs, seat: &Seat, offer: &Offer) -> Option<Reason> {
     let declared = &seat.declaration;
-    let refused = |digest| needs.schemas.refused.binary_search(digest).is_ok();
-    let accepted = |digest| needs.schemas.accepted.binary_search(digest).is_ok();
+    let refused = |digest| needs.schemas.refused.contains(digest);
+    let accepted = |digest| needs.schemas.accepted.contains(digest);
     if !declared.allowed_callers.is_empty()
         && !needs.caller.as_ref().is_some_and(|caller| declared.allowed_callers.contains(caller))
     {

@@ -1,0 +1,305 @@
+//! A small world for tests: a state, a scheduler, recovery, and a clock that is a number.
+
+use std::sync::Arc;
+
+use crate::ledger::ids::{
+    AgentId, AgentKey, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Namespace, ReachId, TokenId,
+};
+use crate::ledger::machine::State;
+use crate::ledger::machine::agent::{
+    CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport,
+};
+use crate::ledger::machine::command::{Command, Proposal, Report, Retryable, Word};
+use crate::ledger::machine::decision::{Answer, Rejection};
+use crate::ledger::machine::event::{Actor, AlreadyDone, Event, EventBody, TaskDispatched};
+use crate::ledger::machine::step::step;
+use crate::ledger::machine::task::spec::{
+    AbsentAgents, Approval, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy,
+    Submission,
+};
+use crate::ledger::machine::task::{Failure, FailureClass};
+use crate::ledger::planner::{ClaimId, Note, Planner};
+use crate::ledger::time::{Millis, Timestamp};
+use crate::recovery::Recovery;
+use crate::scheduler::plan::Scheduler;
+
+pub(crate) fn namespace() -> Namespace {
+    Namespace::new("n").unwrap()
+}
+
+pub(crate) fn key(agent: &str) -> AgentKey {
+    AgentKey { namespace: namespace(), agent_id: AgentId::new(agent).unwrap() }
+}
+
+pub(crate) fn offer(capability: &str) -> Offer {
+    Offer {
+        capability: Capability::new(capability).unwrap(),
+        kind: CapabilityKind::Service,
+        schemas: Vec::new(),
+        tools: Vec::new(),
+        languages: Vec::new(),
+        context_window: None,
+        weight: 10,
+        priority: 100,
+        strategy: None,
+        progress: ProgressRule::Shows,
+        sensitive: Sensitive::No,
+    }
+}
+
+pub(crate) fn declaration(max_concurrency: u32) -> Declaration {
+    Declaration {
+        version: Some("1.0.0".into()),
+        region: None,
+        offers: vec![offer("a.b")],
+        transport: Transport::Http { endpoint: "http://agent.example/".into() },
+        heartbeat_interval: Millis::secs(5),
+        max_concurrency,
+        max_pending: 1_000,
+        priority: 100,
+        load_threshold_milli: 900,
+        allowed_callers: Vec::new(),
+        body: Digest::default(),
+    }
+}
+
+pub(crate) fn pull(max_concurrency: u32) -> Declaration {
+    Declaration { transport: Transport::Pull, ..declaration(max_concurrency) }
+}
+
+pub(crate) fn submission(n: u64) -> Submission {
+    let mut id = [0; 16];
+    id[8..].copy_from_slice(&n.to_be_bytes());
+    Submission {
+        reach_id: ReachId(id),
+        capability: Capability::new("a.b").unwrap(),
+        payload: None,
+        payload_ref: None,
+        qos: Qos::Normal,
+        idempotence: Idempotence::Declared,
+        lifetime: Millis::secs(86_400),
+        deadline: None,
+        not_before: None,
+        reach_timeout: Millis::secs(3),
+        work_timeout: Millis::secs(60),
+        sync_wait: None,
+        retry: RetryPolicy { base: Millis(1), cap: Millis(1), ..RetryPolicy::default() },
+        slow_reach: SlowPolicy::Wait,
+        orphan: OrphanPolicy::Replay,
+        on_wait: OnWait::Keep,
+        session: None,
+        context_path: None,
+        labels: Vec::new(),
+        parent: None,
+        fairness_key: FairnessKey::new("alice").unwrap(),
+        cost_budget: None,
+        sensitivity: None,
+        approval: Approval::NotNeeded,
+        requires: Requires::default(),
+        schemas: SchemaVerdicts::default(),
+        preferred_agent: None,
+        absent_agents: AbsentAgents::Wait,
+        callback: None,
+        idempotency: None,
+        batch: None,
+    }
+}
+
+/// One dispatch, as the tests look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dispatch {
+    pub(crate) task: ReachId,
+    pub(crate) agent: String,
+    pub(crate) event: TaskDispatched,
+}
+
+pub(crate) struct World {
+    pub(crate) state: State,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) recovery: Recovery,
+    pub(crate) now: Timestamp,
+    pub(crate) refusals: Vec<Rejection>,
+    next_task: u64,
+    next_claim: u64,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let mut world = Self {
+            state: State::default(),
+            scheduler: Scheduler::new(),
+            recovery: Recovery::new(),
+            now: Timestamp(1_000_000),
+            refusals: Vec::new(),
+            next_task: 0,
+            next_claim: 0,
+        };
+        world.restart();
+        world
+    }
+
+    /// The planners of a new hub over the same state.
+    pub(crate) fn restart(&mut self) {
+        self.scheduler.rebuild(&self.state, self.now);
+        self.recovery.rebuild(&self.state, self.now);
+    }
+
+    pub(crate) fn pass(&mut self, span: u64) {
+        self.now = self.now.after(Millis(span));
+        while let Some(subject) = self.state.due().due_by(self.now).cloned() {
+            let namespace = Some(namespace());
+            self.propose(&Proposal::by_hub(namespace, Command::Fire { subject })).0.unwrap();
+        }
+    }
+
+    pub(crate) fn propose(&mut self, proposal: &Proposal) -> (Result<Answer, Rejection>, Vec<Event>) {
+        let done = step(&mut self.state, proposal, self.now).unwrap();
+        for event in &done.events {
+            self.scheduler.observe(&self.state, event);
+            self.recovery.observe(&self.state, event);
+        }
+        (done.answer, done.events)
+    }
+
+    fn by(&mut self, actor: Actor, command: Command) -> Vec<Event> {
+        let proposal = Proposal { namespace: Some(namespace()), actor, trace: None, command };
+        let (answer, events) = self.propose(&proposal);
+        answer.unwrap();
+        events
+    }
+
+    pub(crate) fn register(&mut self, agent: &str, declaration: Declaration) {
+        let command = Command::RegisterAgent {
+            agent: AgentId::new(agent).unwrap(),
+            instance: None,
+            declaration: Box::new(declaration),
+        };
+        self.by(Actor::Token(TokenId::new("t").unwrap()), command);
+    }
+
+    pub(crate) fn submit(&mut self, change: impl FnOnce(&mut Submission)) -> ReachId {
+        self.submit_by("t", change)
+    }
+
+    pub(crate) fn submit_by(&mut self, token: &str, change: impl FnOnce(&mut Submission)) -> ReachId {
+        self.next_task += 1;
+        let mut submission = submission(self.next_task);
+        change(&mut submission);
+        let id = submission.reach_id;
+        let command = Command::SubmitTask { submission: Box::new(submission), bound: None };
+        self.by(Actor::Token(TokenId::new(token).unwrap()), command);
+        id
+    }
+
+    pub(crate) fn note(&mut self, note: &Note) {
+        self.scheduler.note(&self.state, note, self.now);
+        self.recovery.note(&self.state, note, self.now);
+    }
+
+    pub(crate) fn incarnation(&self, agent: &str) -> Incarnation {
+        self.state.agent(&key(agent)).unwrap().incarnation
+    }
+
+    pub(crate) fn beat(&mut self, agent: &str) {
+        let incarnation = self.incarnation(agent);
+        let command = Command::Heartbeat { agent: AgentId::new(agent).unwrap(), incarnation, held: None };
+        let actor = Actor::Agent { agent_id: AgentId::new(agent).unwrap(), incarnation };
+        self.by(actor, command);
+        self.note(&Note::Beat { agent: key(agent), incarnation, load: None });
+    }
+
+    pub(crate) fn claim(&mut self, agent: &str, max: u32) -> ClaimId {
+        self.next_claim += 1;
+        let claim = ClaimId(self.next_claim);
+        let incarnation = self.incarnation(agent);
+        self.note(&Note::ClaimOpened { claim, agent: key(agent), incarnation, max });
+        claim
+    }
+
+    pub(crate) fn unclaim(&mut self, claim: ClaimId) {
+        self.note(&Note::ClaimClosed { claim });
+    }
+
+    /// One cycle of the sequencer: plans until nothing comes, `room` proposals at a time.
+    pub(crate) fn cycle_by(&mut self, room: usize) -> Vec<Dispatch> {
+        let mut dispatched = Vec::new();
+        loop {
+            let mut proposals = self.scheduler.plan(&self.state, self.now, room);
+            assert!(proposals.len() <= room);
+            let of_scheduler = proposals.len();
+            proposals.extend(self.recovery.plan(&self.state, self.now, room));
+            if proposals.is_empty() {
+                return dispatched;
+            }
+            for (index, mut proposal) in proposals.into_iter().enumerate() {
+                if let Command::DispatchTask { lease, task, .. } = &mut proposal.command {
+                    *lease = LeaseDigest(Digest::of(&[&task.0]));
+                }
+                let (answer, events) = self.propose(&proposal);
+                if let Err(why) = answer {
+                    self.refusals.push(why);
+                    if index < of_scheduler {
+                        self.scheduler.refused(&self.state, &proposal);
+                    } else {
+                        self.recovery.refused(&self.state, &proposal);
+                    }
+                }
+                dispatched.extend(events.into_iter().filter_map(|event| match event.body {
+                    EventBody::TaskDispatched(body) => {
+                        Some(Dispatch { task: body.task, agent: body.agent.as_str().to_owned(), event: body })
+                    }
+                    _ => None,
+                }));
+            }
+        }
+    }
+
+    pub(crate) fn cycle(&mut self) -> Vec<Dispatch> {
+        self.cycle_by(64)
+    }
+
+    pub(crate) fn report(&mut self, task: ReachId, word: Word) {
+        let lease = self.state.task(task).unwrap().status.lease().unwrap().clone();
+        let report = Report {
+            task,
+            agent: lease.agent.clone(),
+            incarnation: lease.incarnation,
+            attempt: lease.attempt,
+            lease: lease.digest,
+            word,
+            fact: None,
+        };
+        let actor = Actor::Agent { agent_id: lease.agent, incarnation: lease.incarnation };
+        self.by(actor, Command::Report(Box::new(report)));
+    }
+
+    pub(crate) fn ack(&mut self, task: ReachId) {
+        self.report(task, Word::Ack);
+    }
+
+    pub(crate) fn complete(&mut self, task: ReachId) {
+        let digest = Digest::default();
+        self.report(task, Word::Complete { result: None, digest, usage: Vec::new(), already_done: AlreadyDone::No });
+        self.state.forget_up_to(self.state.seq());
+    }
+
+    pub(crate) fn fail(&mut self, task: ReachId) {
+        let failure = Failure { class: FailureClass::Business, code: Arc::from("no"), message: None };
+        let word = Word::Fail { failure, digest: Digest::default(), retryable: Retryable::Yes, retry_after: None };
+        self.report(task, word);
+    }
+
+    pub(crate) fn lose(&mut self, agent: &str) {
+        let incarnation = self.incarnation(agent);
+        let command =
+            Command::MarkLost { agent: AgentId::new(agent).unwrap(), incarnation, silent: Millis::secs(45) };
+        self.by(Actor::Hub, command);
+    }
+}
+
+impl World {
+    pub(crate) fn recovery_wake(&self) -> Option<Timestamp> {
+        // Liveness has its own moments; with every agent lost or watched far off, the nearest is the sweep's.
+        self.recovery.sweep().next_at(self.now)
+    }
+}
