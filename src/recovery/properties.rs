@@ -50,7 +50,9 @@ fn set_policy(world: &mut World, change: impl FnOnce(&mut Policy)) {
 fn three_missed_intervals_are_unhealthy_and_nine_are_lost() {
     let mut world = World::new();
     world.register("a", declaration(1));
-    for (passed, expected) in [(14_999, Health::Healthy), (1, Health::Unhealthy), (29_999, Health::Unhealthy), (1, Health::Lost)] {
+    for (passed, expected) in
+        [(14_999, Health::Healthy), (1, Health::Unhealthy), (29_999, Health::Unhealthy), (1, Health::Lost)]
+    {
         world.pass(passed);
         world.cycle();
         assert_eq!(health(&world, "a"), expected, "at {}", world.now.0);
@@ -196,7 +198,8 @@ fn semantics_8_an_unacknowledged_push_found_at_boot_is_resolved_and_an_acknowled
     let mut world = World::new();
     world.register("a", declaration(5));
     world.register("b", pull(5));
-    let tasks: Vec<_> = (0..2).map(|_| world.submit(|s| s.preferred_agent = Some(AgentId::new("a").unwrap()))).collect();
+    let tasks: Vec<_> =
+        (0..2).map(|_| world.submit(|s| s.preferred_agent = Some(AgentId::new("a").unwrap()))).collect();
     world.cycle();
     world.ack(tasks[0]);
     let proposals = boot::resolve(&world.state);

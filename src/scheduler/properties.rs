@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use crate::ledger::ids::{FairnessKey, ReachId};
-use crate::ledger::machine::agent::Strategy;
+use crate::ledger::machine::agent::{Health, Strategy};
 use crate::ledger::machine::task::LaneId;
 use crate::ledger::machine::task::spec::{Qos, SchemaVerdicts};
+use crate::ledger::machine::task::status::StatusKind;
+use crate::ledger::planner::Planner;
 use crate::scheduler::queue::{BACKGROUND_EVERY, CLASSES, Entry, FLOOD_DELAY, Floor, LaneKey, LaneNo, Queue, rank};
 use crate::scheduler::roster::Roster;
 use crate::scheduler::routing::Needs;
@@ -20,12 +22,8 @@ fn id(n: u64) -> ReachId {
 }
 
 fn insert(queue: &mut Queue, n: u64, lane: u8, class: Qos, caller: u8) -> LaneNo {
-    let key = LaneKey {
-        id: LaneId([lane; 16]),
-        schemas: SchemaVerdicts::default(),
-        caller: None,
-        suspect: Suspect::No,
-    };
+    let key =
+        LaneKey { id: LaneId([lane; 16]), schemas: SchemaVerdicts::default(), caller: None, suspect: Suspect::No };
     let entry = Entry {
         task: id(n),
         namespace: namespace(),
@@ -199,15 +197,20 @@ fn happen(world: &mut World, claims: &mut Vec<crate::ledger::planner::ClaimId>, 
         Happening::Report { which, how } => {
             if let Some(task) = held(world).get(which).copied() {
                 match (how, world.state.task(task).unwrap().status.kind()) {
-                    (_, crate::ledger::machine::task::status::StatusKind::Orphaned) => {}
-                    (0, crate::ledger::machine::task::status::StatusKind::Dispatched) => world.ack(task),
+                    (_, StatusKind::Orphaned) => {}
+                    (0, StatusKind::Dispatched) => world.ack(task),
                     (1, _) => world.fail(task),
                     _ => world.complete(task),
                 }
             }
         }
         Happening::Register { agent } => register(world, agent),
-        Happening::Lose { agent } => world.lose(NAMES[usize::from(agent)]),
+        Happening::Lose { agent } => {
+            let name = NAMES[usize::from(agent)];
+            if world.state.agent(&crate::scheduler::world::key(name)).unwrap().health != Health::Lost {
+                world.lose(name);
+            }
+        }
         Happening::Pass { span } => world.pass(span),
         Happening::Restart => {
             claims.clear();
@@ -244,7 +247,7 @@ proptest! {
             }
             prop_assert_eq!(&world.refusals, &Vec::new());
             let queued = world.state.tasks().values().filter(|task| task.wake_at().is_some()
-                && task.status.kind() == crate::ledger::machine::task::status::StatusKind::Queued);
+                && task.status.kind() == StatusKind::Queued);
             prop_assert_eq!(world.scheduler.queued(), queued.clone().count());
             // Work is left over only when the ramp says so or nobody has room.
             if world.scheduler.wake_at(&world.state, world.now).is_none() {

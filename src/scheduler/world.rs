@@ -6,9 +6,7 @@ use crate::ledger::ids::{
     AgentId, AgentKey, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Namespace, ReachId, TokenId,
 };
 use crate::ledger::machine::State;
-use crate::ledger::machine::agent::{
-    CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport,
-};
+use crate::ledger::machine::agent::{CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport};
 use crate::ledger::machine::command::{Command, Proposal, Report, Retryable, Word};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::{Actor, AlreadyDone, Event, EventBody, TaskDispatched};
@@ -291,8 +289,7 @@ impl World {
 
     pub(crate) fn lose(&mut self, agent: &str) {
         let incarnation = self.incarnation(agent);
-        let command =
-            Command::MarkLost { agent: AgentId::new(agent).unwrap(), incarnation, silent: Millis::secs(45) };
+        let command = Command::MarkLost { agent: AgentId::new(agent).unwrap(), incarnation, silent: Millis::secs(45) };
         self.by(Actor::Hub, command);
     }
 }
