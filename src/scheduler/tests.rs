@@ -1,13 +1,14 @@
 //! The planner over a real state: what it proposes, and to whom.
 
-use crate::ledger::ids::{AgentId, Digest, FairnessKey, TokenId};
+use crate::ledger::ids::{AgentId, Digest, FairnessKey, ReachId, TokenId};
 use crate::ledger::machine::agent::{Declaration, Offer, Strategy};
-use crate::ledger::machine::command::Command;
-use crate::ledger::machine::task::spec::{Qos, SchemaVerdicts};
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::task::spec::{Qos, SchemaVerdicts, Submission};
 use crate::ledger::planner::{Load, Note, Planner};
+use crate::ledger::time::Millis;
 use crate::scheduler::queue::BACKGROUND_EVERY;
 use crate::scheduler::routing::candidate::Reason;
-use crate::scheduler::world::{Dispatch, World, declaration, key, offer, pull};
+use crate::scheduler::world::{Dispatch, World, declaration, key, namespace, offer, pull};
 
 fn agents(dispatched: &[Dispatch]) -> Vec<&str> {
     dispatched.iter().map(|dispatch| dispatch.agent.as_str()).collect()
@@ -36,7 +37,7 @@ fn a_push_agent_gets_no_more_than_its_free_slots_and_the_next_when_one_is_free()
 fn semantics_4_a_pull_agent_gets_only_what_open_claims_of_its_process_ask_for() {
     let mut world = World::new();
     world.register("a", pull(10));
-    (0..9).for_each(|_| drop(world.submit(|_| {})));
+    world.submit_some(9, |_| {});
     assert!(world.cycle().is_empty(), "nobody asked");
     let old = world.claim("a", 2);
     assert_eq!(world.cycle_by(1).len(), 2);
@@ -55,7 +56,7 @@ fn semantics_4_a_pull_agent_gets_only_what_open_claims_of_its_process_ask_for() 
 fn a_claim_wider_than_the_free_slots_takes_the_slots() {
     let mut world = World::new();
     world.register("a", pull(3));
-    (0..9).for_each(|_| drop(world.submit(|_| {})));
+    world.submit_some(9, |_| {});
     world.claim("a", 100);
     assert_eq!(world.cycle().len(), 3);
 }
@@ -63,8 +64,8 @@ fn a_claim_wider_than_the_free_slots_takes_the_slots() {
 #[test]
 fn urgent_goes_first_and_background_at_least_once_in_sixteen() {
     let mut world = World::new();
-    (0..40).for_each(|_| drop(world.submit(|s| s.qos = Qos::Background)));
-    (0..200).for_each(|_| drop(world.submit(|s| s.qos = Qos::Urgent)));
+    world.submit_some(40, |s| s.qos = Qos::Background);
+    world.submit_some(200, |s| s.qos = Qos::Urgent);
     world.register("a", declaration(160));
     let picked = world.cycle_by(1_000);
     let classes: Vec<Qos> = picked.iter().map(|d| world.state.task(d.task).unwrap().spec.qos).collect();
@@ -81,7 +82,7 @@ fn weights_are_honoured_and_unhealthy_or_full_agents_get_nothing() {
     world.register("b", offering(100, |offer| offer.weight = 10));
     world.register("c", declaration(100));
     world.lose("c");
-    (0..40).for_each(|_| drop(world.submit(|_| {})));
+    world.submit_some(40, |_| {});
     let picked = world.cycle();
     assert_eq!(agents(&picked).iter().filter(|agent| **agent == "a").count(), 30);
     assert_eq!(agents(&picked).iter().filter(|agent| **agent == "b").count(), 10);
@@ -100,7 +101,7 @@ fn least_loaded_counts_reported_foreign_work() {
     world.register("b", offering(10, least));
     let load = Some(Load { queue_depth: 5, in_flight: 0, mean_latency: None });
     world.note(&Note::Beat { agent: key("a"), incarnation: world.incarnation("a"), load });
-    (0..5).for_each(|_| drop(world.submit(|_| {})));
+    world.submit_some(5, |_| {});
     assert_eq!(agents(&world.cycle()), ["b"; 5]);
 }
 
@@ -124,7 +125,7 @@ fn a_preferred_agent_wins_while_it_is_open_and_the_one_that_failed_last_is_avoid
     let mut world = World::new();
     world.register("a", declaration(1));
     world.register("b", declaration(1));
-    let wanted = |s: &mut crate::ledger::machine::task::spec::Submission| {
+    let wanted = |s: &mut Submission| {
         s.preferred_agent = Some(AgentId::new("b").unwrap());
     };
     let first = world.submit(wanted);
@@ -185,7 +186,9 @@ fn requirements_and_callers_exclude_with_the_exact_reason() {
 #[test]
 fn an_agent_that_serves_one_caller_is_not_blocked_by_the_tasks_of_others() {
     let mut world = World::new();
-    (0..3).for_each(|_| drop(world.submit_by("other", |_| {})));
+    for _ in 0..3 {
+        world.submit_by("other", |_| {});
+    }
     let mine = world.submit_by("mine", |_| {});
     let choosy = Declaration { allowed_callers: vec![TokenId::new("mine").unwrap()], ..declaration(5) };
     world.register("a", choosy);
@@ -203,23 +206,23 @@ fn semantics_18_an_agent_with_a_later_schema_is_no_candidate_until_it_was_checke
     world.register("a", offering(5, |offer| offer.schemas = vec![Digest([7; 32])]));
     assert!(world.cycle().is_empty());
     let verdicts = SchemaVerdicts { accepted: vec![Digest([7; 32])], refused: Vec::new() };
-    let namespace = Some(crate::scheduler::world::namespace());
+    let namespace = Some(namespace());
     let checked = Command::SchemaChecked { task, verdicts };
-    world.propose(&crate::ledger::machine::command::Proposal::by_hub(namespace, checked)).0.unwrap();
+    world.propose(&Proposal::by_hub(namespace, checked)).0.unwrap();
     assert_eq!(agents(&world.cycle()), ["a"]);
 }
 
 /// A task that its agents did not survive twice.
-fn suspect(world: &mut World) -> crate::ledger::ids::ReachId {
+fn suspect(world: &mut World) -> ReachId {
     let task = world.submit(|_| {});
     for victim in ["v1", "v2"] {
         world.register(victim, declaration(1));
         assert_eq!(agents(&world.cycle()), [victim]);
         world.ack(task);
         world.lose(victim);
-        let namespace = Some(crate::scheduler::world::namespace());
+        let namespace = Some(namespace());
         let replay = Command::ReplayTask { task };
-        world.propose(&crate::ledger::machine::command::Proposal::by_hub(namespace, replay)).0.unwrap();
+        world.propose(&Proposal::by_hub(namespace, replay)).0.unwrap();
     }
     assert_eq!(world.state.task(task).unwrap().interruptions, 2);
     task
@@ -232,7 +235,7 @@ fn semantics_9_a_suspect_has_no_neighbour_while_another_agent_can_serve() {
     world.register("a", declaration(3));
     assert_eq!(world.cycle()[0].task, task);
     world.register("b", declaration(3));
-    (0..4).for_each(|_| drop(world.submit(|_| {})));
+    world.submit_some(4, |_| {});
     assert_eq!(agents(&world.cycle()), ["b", "b", "b", "a"], "beside the suspect only when nobody else can");
 }
 
@@ -294,7 +297,7 @@ fn a_proposal_that_was_never_decided_is_made_again() {
 #[test]
 fn semantics_21_a_backlog_found_at_boot_is_handed_out_on_a_ramp_and_a_new_task_is_not_held_back_after_it() {
     let mut world = World::new();
-    (0..600).for_each(|_| drop(world.submit(|_| {})));
+    world.submit_some(600, |_| {});
     world.register("a", declaration(10_000));
     world.restart();
     assert_eq!(world.cycle_by(1_000).len(), 20);
@@ -305,7 +308,7 @@ fn semantics_21_a_backlog_found_at_boot_is_handed_out_on_a_ramp_and_a_new_task_i
     world.pass(1_000);
     assert_eq!(world.cycle_by(1_000).len(), 380);
     assert_eq!(world.scheduler.wake_at(&world.state, world.now), None);
-    (0..500).for_each(|_| drop(world.submit(|_| {})));
+    world.submit_some(500, |_| {});
     assert_eq!(world.cycle_by(1_000).len(), 500);
 }
 
@@ -313,10 +316,10 @@ fn semantics_21_a_backlog_found_at_boot_is_handed_out_on_a_ramp_and_a_new_task_i
 fn a_cancelled_or_expired_task_leaves_nothing_in_the_queue() {
     let mut world = World::new();
     let task = world.submit(|s| s.fairness_key = FairnessKey::new("bob").unwrap());
-    let namespace = Some(crate::scheduler::world::namespace());
+    let namespace = Some(namespace());
     let cancel = Command::CancelTask { task, reason: None, fact: None };
-    world.propose(&crate::ledger::machine::command::Proposal::by_hub(namespace, cancel)).0.unwrap();
-    world.submit(|s| s.lifetime = crate::ledger::time::Millis(5));
+    world.propose(&Proposal::by_hub(namespace, cancel)).0.unwrap();
+    world.submit(|s| s.lifetime = Millis(5));
     world.pass(5);
     assert_eq!(world.scheduler.queued(), 0);
     world.register("a", declaration(5));

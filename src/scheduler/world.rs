@@ -179,6 +179,12 @@ impl World {
         self.submit_by("t", change)
     }
 
+    pub(crate) fn submit_some(&mut self, n: usize, change: impl Fn(&mut Submission)) {
+        for _ in 0..n {
+            self.submit(&change);
+        }
+    }
+
     pub(crate) fn submit_by(&mut self, token: &str, change: impl FnOnce(&mut Submission)) -> ReachId {
         self.next_task += 1;
         let mut submission = submission(self.next_task);
@@ -242,12 +248,12 @@ impl World {
                         self.recovery.refused(&self.state, &proposal);
                     }
                 }
-                dispatched.extend(events.into_iter().filter_map(|event| match event.body {
-                    EventBody::TaskDispatched(body) => {
-                        Some(Dispatch { task: body.task, agent: body.agent.as_str().to_owned(), event: body })
+                for event in events {
+                    if let EventBody::TaskDispatched(event) = event.body {
+                        let agent = event.agent.as_str().to_owned();
+                        dispatched.push(Dispatch { task: event.task, agent, event });
                     }
-                    _ => None,
-                }));
+                }
             }
         }
     }

@@ -1,0 +1,114 @@
+//! Follows the tasks after each event: who holds them, what that says of its agent, whether they wait.
+//!
+//! It reads the state, not only the event: several events of one step are observed after all of them were applied.
+
+use crate::ledger::ids::{AgentKey, ReachId};
+use crate::ledger::machine::State;
+use crate::ledger::machine::event::{Event, EventBody};
+use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::status::Status;
+use crate::ledger::time::Timestamp;
+use crate::scheduler::plan::{Scheduler, Settled};
+use crate::scheduler::roster::SeatNo;
+use crate::scheduler::routing::candidate::Suspect;
+use crate::scheduler::vitals::Outcome;
+
+/// Who holds a task, and since when: for latencies and suspects.
+#[derive(Debug, Clone)]
+pub(super) struct Holding {
+    agent: AgentKey,
+    seat: SeatNo,
+    suspect: Suspect,
+    pub(super) dispatched_at: Option<Timestamp>,
+    acked_at: Option<Timestamp>,
+}
+
+impl Scheduler {
+    /// Follows one task after an event: its proposal, its holder, its place in the queue.
+    pub(super) fn follow(&mut self, state: &State, event: &Event, id: ReachId) {
+        let task = state.task(id);
+        let is_queued = task.is_some_and(|task| matches!(task.status, Status::Queued { .. }));
+        self.measure(event, id);
+        if !is_queued {
+            self.settle(id, Settled::Decided);
+            self.dequeue(id);
+        }
+        self.hold(state, event, id);
+        let Some(task) = task.filter(|_| is_queued && !self.pending.contains_key(&id)) else { return };
+        if self.queue.place(id).is_none() {
+            self.enqueue(task, None);
+        } else if matches!(event.body, EventBody::TaskSchemaChecked(_)) {
+            self.move_lane(state, id);
+        }
+    }
+
+    fn hold(&mut self, state: &State, event: &Event, id: ReachId) {
+        let task = state.task(id);
+        let holder = task.and_then(|task| {
+            let lease = task.status.lease()?;
+            Some(AgentKey { namespace: task.namespace.clone(), agent_id: lease.agent.clone() })
+        });
+        let before = self.holdings.get(&id).map(|holding| holding.agent.clone());
+        if before == holder {
+            if matches!(event.body, EventBody::TaskAcknowledged(_))
+                && let Some(holding) = self.holdings.get_mut(&id)
+            {
+                holding.acked_at = Some(event.at);
+            }
+            if matches!(event.body, EventBody::TaskDispatched(_))
+                && let Some(holding) = self.holdings.get_mut(&id)
+            {
+                holding.dispatched_at = Some(event.at);
+                holding.acked_at = None;
+            }
+        } else {
+            if let Some(old) = self.holdings.remove(&id) {
+                self.count_suspect(old.seat, old.suspect, u32::saturating_sub);
+            }
+            if let (Some(agent), Some(task)) = (holder.clone(), task) {
+                self.begin_holding(state, task, agent, event.at);
+            }
+        }
+        for agent in before.iter().chain(holder.iter()) {
+            self.touch(state, agent);
+        }
+    }
+
+    pub(super) fn begin_holding(&mut self, state: &State, task: &Task, agent: AgentKey, at: Timestamp) {
+        self.touch(state, &agent);
+        let Some(seat) = self.roster.number(&agent) else { return };
+        let suspect = Suspect::of(task);
+        self.count_suspect(seat, suspect, u32::saturating_add);
+        self.holdings.insert(task.id(), Holding { agent, seat, suspect, dispatched_at: Some(at), acked_at: None });
+    }
+
+    pub(super) fn count_suspect(&mut self, seat: SeatNo, suspect: Suspect, change: fn(u32, u32) -> u32) {
+        if suspect == Suspect::Yes {
+            self.roster.adjust(seat, |desk| desk.seat.suspects = change(desk.seat.suspects, 1));
+        }
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "asks about the events that end or begin work; the rest tell no latency"
+    )]
+    fn measure(&mut self, event: &Event, id: ReachId) {
+        let Some(holding) = self.holdings.get(&id) else { return };
+        let worked = holding.acked_at.map(|at| event.at.since(at));
+        match &event.body {
+            EventBody::TaskAcknowledged(_) => {
+                if let Some(at) = holding.dispatched_at {
+                    self.vitals.acknowledged(&holding.agent, event.at.since(at));
+                }
+            }
+            EventBody::TaskSucceeded(_) => self.vitals.ended(&holding.agent, Outcome::Succeeded, worked),
+            EventBody::TaskFailed(_) | EventBody::TaskAttemptFailed(_) => {
+                self.vitals.ended(&holding.agent, Outcome::Failed, worked);
+            }
+            EventBody::TaskOrphaned(_) => {
+                self.vitals.ended(&holding.agent, Outcome::Failed, None);
+            }
+            _ => {}
+        }
+    }
+}
