@@ -14,6 +14,7 @@
 
 pub mod access;
 pub mod agent;
+pub mod audit;
 pub mod batch;
 pub mod callback;
 mod canonical;

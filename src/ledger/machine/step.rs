@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::ledger::ids::{AgentKey, BatchId, Namespace, Seq, SessionId, TraceContext};
+use crate::ledger::ids::{AgentId, AgentKey, BatchId, Namespace, Seq, SessionId, TraceContext};
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::due::Subject;
@@ -65,7 +65,9 @@ pub fn step(state: &mut State, proposal: &Proposal, now: Timestamp) -> Result<St
     while let Some(cause) = events.get(told).cloned() {
         told += 1;
         for body in follow_ups(state, &cause) {
-            let event = Envelope::of(state, proposal, &body).seal(state, Actor::Hub, now, body);
+            let mut envelope = Envelope::of(state, proposal, &body);
+            envelope.namespace = envelope.namespace.or_else(|| cause.namespace.clone());
+            let event = envelope.seal(state, Actor::Hub, now, body);
             apply(state, &event)?;
             events.push(event);
         }
@@ -133,14 +135,7 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
             task::apply::pause_wait_budgets(state, event, silent)
         }
         EventBody::LineageStarted(_) | EventBody::HubStopped(_) | EventBody::ClockJumped(_) => hub::apply(state, event),
-        EventBody::AgentRegistered(body) => {
-            agent::apply::apply(state, event)?;
-            let key = event.namespace.clone().map(|namespace| AgentKey { namespace, agent_id: body.agent.clone() });
-            if let Some(key) = key {
-                state.let_go_of_older(&key);
-            }
-            Ok(())
-        }
+        EventBody::AgentRegistered(body) => registered(state, event, &body.agent),
         EventBody::AgentTold(_)
         | EventBody::AgentUpdated(_)
         | EventBody::AgentDraining(_)
@@ -187,6 +182,15 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
         }
         EventBody::PolicyChanged(_) => policy::apply::apply(state, event),
     }
+}
+
+/// A registration, and what it takes from an older process.
+fn registered(state: &mut State, event: &Event, agent: &AgentId) -> Result<(), ImpossibleTransition> {
+    agent::apply::apply(state, event)?;
+    if let Some(namespace) = event.namespace.clone() {
+        state.let_go_of_older(&AgentKey { namespace, agent_id: agent.clone() });
+    }
+    Ok(())
 }
 
 /// What follows from an event that was just applied.

@@ -173,7 +173,24 @@ fn next(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<Option<S
             }
             Some(Status::Orphaned { lease: leased()?, cause: body.cause, since: event.at })
         }
-        EventBody::TaskReplayed(_) | EventBody::TaskApproved(_) => Some(let_go(task, event)),
+        EventBody::TaskApproved(_) => Some(Status::Scheduled {
+            until: task.spec.not_before.map_or(event.at, |until| until.max(event.at)),
+        }),
+        EventBody::TaskReplayed(_) => Some(Status::Retrying { until: event.at }),
+        _ => end_or_note(task, event, lease)?,
+    };
+    Ok(next)
+}
+
+/// As [`next`], for what ends an attempt or a life, and for what only leaves a note.
+#[expect(clippy::wildcard_enum_match_arm, reason = "apply sends only task events here, and the table only known ones")]
+fn end_or_note(
+    task: &mut Task,
+    event: &Event,
+    lease: Option<Lease>,
+) -> Result<Option<Status>, ImpossibleTransition> {
+    let leased = || lease.clone().ok_or_else(|| ImpossibleTransition::of(event, "no lease"));
+    let next = match &event.body {
         EventBody::TaskReleased(body) => {
             record(task, event, &leased()?, (OutcomeKind::Release, body.outcome));
             task.never_started = task.never_started.saturating_add(1);
@@ -276,16 +293,6 @@ fn succeeded(task: &mut Task, event: &Event, body: &TaskSucceeded, lease: &Lease
     task.result = body.result.clone();
     task.failure = None;
     Status::Succeeded
-}
-
-/// An approved task waits for its time, which may be now; a replayed one for the queue, at once.
-fn let_go(task: &Task, event: &Event) -> Status {
-    match task.status {
-        Status::AwaitingApproval => {
-            Status::Scheduled { until: task.spec.not_before.map_or(event.at, |until| until.max(event.at)) }
-        }
-        _ => Status::Retrying { until: event.at },
-    }
 }
 
 fn record(task: &mut Task, event: &Event, lease: &Lease, (kind, digest): (OutcomeKind, Digest)) {

@@ -23,6 +23,11 @@ mod retry;
 mod submit;
 mod timer;
 
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+pub(in crate::ledger::machine) mod tests;
+
 pub(in crate::ledger::machine) use dispatch::{agent_gone, reclaim};
 
 use std::sync::Arc;

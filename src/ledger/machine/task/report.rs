@@ -1,7 +1,8 @@
 //! What an agent says about an attempt, answered in the one order of semantics 14.
 //!
-//! 1. a task that it may not see is absent; 2. this lease already gave an outcome: the first answer again, or a
-//! conflict; 3. the task has ended; 4. attempt or lease is not the valid one; 5. an acknowledgement again.
+//! First: a task that it may not see is absent. Then: this lease already gave an outcome, which is answered as the first
+//! time or conflicts. Then: the task has ended. Then: attempt or lease is not the valid one. Last: an acknowledgement
+//! again.
 
 use crate::ledger::ids::{AgentKey, Digest, Incarnation};
 use crate::ledger::machine::State;
@@ -15,7 +16,7 @@ use crate::ledger::machine::event::{
 };
 use crate::ledger::machine::task::deadline::work_deadline;
 use crate::ledger::machine::task::decide::{known, terminal};
-use crate::ledger::machine::task::retry::{Retry, Return, dead_letter, failure, retry_for, returned, tried_again};
+use crate::ledger::machine::task::retry::{Retry, Return, dead_letter, failure, retry_for, returned, returned_to, tried_again};
 use crate::ledger::machine::task::spec::{
     Idempotence, MAX_PROGRESS_EVENTS, MAX_STALE_EVENTS, PROGRESS_SPACING, RetryCause,
 };
@@ -162,17 +163,17 @@ impl Heard<'_> {
         }
         let leaves_slow = events.is_empty() && status.kind() == StatusKind::SlowReach;
         if leaves_slow || !self.is_too_often() {
-            events.push(self.progressed(leaves_slow || self.extends(lease)));
+            let moves = leaves_slow || self.extends(lease);
+            events.push(self.progressed(moves.then(|| work_deadline(self.task, self.now))));
         }
         if events.is_empty() { self.coalesced() } else { self.accept(events, StatusKind::Processing) }
     }
 
-    fn progressed(&self, moves_deadline: bool) -> EventBody {
+    fn progressed(&self, work_deadline: Option<Timestamp>) -> EventBody {
         let (stage, percent, data) = match &self.said.word {
             Word::Progress { stage, percent, data } => (stage.clone(), *percent, data.clone()),
             Word::Ack | Word::Complete { .. } | Word::Fail { .. } | Word::Release { .. } => (None, None, None),
         };
-        let work_deadline = moves_deadline.then(|| work_deadline(self.task, self.now));
         TaskProgressed { task: self.task.id(), attempt: self.task.attempt, stage, percent, data, work_deadline }.into()
     }
 
@@ -293,7 +294,7 @@ impl Heard<'_> {
         let released = TaskReleased { task: self.task.id(), attempt: self.task.attempt, outcome: *digest };
         let how = Return::GivenBack { retry_after: *retry_after };
         let next = returned(self.task, how, QueuedWhy::Released, self.now);
-        let state = state_after_return(&next);
+        let state = returned_to(&next);
         self.accept_at(vec![released.into(), next], 0, state)
     }
 
@@ -363,14 +364,6 @@ impl Heard<'_> {
     fn revival(&self) -> Option<EventBody> {
         let key = AgentKey { namespace: self.task.namespace.clone(), agent_id: self.said.agent.clone() };
         current(self.state, &key, self.said.incarnation).ok().and_then(revive)
-    }
-}
-
-fn state_after_return(next: &EventBody) -> StatusKind {
-    match next {
-        EventBody::TaskQueued(_) => StatusKind::Queued,
-        EventBody::TaskDeadLettered(_) => StatusKind::DeadLetter,
-        _ => StatusKind::Retrying,
     }
 }
 

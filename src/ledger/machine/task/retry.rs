@@ -11,7 +11,7 @@ use crate::ledger::machine::event::{
 use crate::ledger::machine::task::spec::{
     Idempotence, MAX_NEVER_STARTED, MAX_RETRY_AFTER, RetryCause, RetryPolicy, SlowPolicy,
 };
-use crate::ledger::machine::task::status::SlowCause;
+use crate::ledger::machine::task::status::{SlowCause, StatusKind};
 use crate::ledger::machine::task::{Failure, FailureClass, Task};
 use crate::ledger::time::{Millis, Timestamp};
 
@@ -101,6 +101,16 @@ pub(super) fn returned(task: &Task, how: Return, why: QueuedWhy, now: Timestamp)
         return TaskQueued { task: task.id(), why }.into();
     }
     TaskRetryScheduled { task: task.id(), why: RetryWhy::Returned, until: now.after(wait) }.into()
+}
+
+/// Where a return leads.
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks about the three kinds that `returned` gives")]
+pub(super) fn returned_to(next: &EventBody) -> StatusKind {
+    match next {
+        EventBody::TaskQueued(_) => StatusKind::Queued,
+        EventBody::TaskDeadLettered(_) => StatusKind::DeadLetter,
+        _ => StatusKind::Retrying,
+    }
 }
 
 /// A failed attempt that is tried again after its delay.

@@ -1,0 +1,100 @@
+use super::*;
+use crate::ledger::machine::task::spec::RetryCause;
+use crate::ledger::machine::task::status::Status;
+
+#[test]
+fn semantics_12_a_spent_wait_budget_is_told_once_or_ends_the_task_as_its_policy_says() {
+    let play = check_after(Play::with(submission(TASK)), Millis::secs(20), &["task-overdue"]);
+    check_after(play, Millis::secs(3_600), &[]);
+    let urgent = Submission { qos: Qos::Urgent, on_wait: OnWait::Fail, ..submission(TASK) };
+    let play = check_after(Play::with(urgent), Millis::secs(3), &["task-dead-lettered"]);
+    assert_eq!(&*play.task().failure.as_ref().unwrap().code, "wait-budget-spent");
+    let background = Submission { qos: Qos::Background, ..submission(TASK) };
+    check_after(Play::with(background), Millis::secs(3_600), &[]);
+}
+
+#[test]
+fn semantics_12_the_wait_budget_starts_anew_at_each_entry_into_the_queue() {
+    let play = Play::with(submission(TASK)).wait(Millis::secs(19)).act(dispatch(TASK, 1, ("a", 1)));
+    let play = check_after(play, DEFAULT_REACH_TIMEOUT, &["task-attempt-failed", "task-queued"]);
+    let play = check_after(play, Millis::secs(19), &[]);
+    check_after(play, Millis::secs(1), &["task-overdue"]);
+}
+
+#[test]
+fn semantics_12_the_time_in_which_the_hub_was_down_does_not_count_for_the_wait_budget() {
+    let mut play = Play::with(submission(TASK));
+    play.now = play.now.after(Millis::secs(600));
+    let start = Command::StartHub { boot: Boot(2), wall_offset: 0, version: "test".into(), lineage: None };
+    let play = check(play, Proposal::by_hub(None, start), &["hub-started"]);
+    let play = check_after(play, Millis::secs(19), &[]);
+    check_after(play, Millis::secs(1), &["task-overdue"]);
+}
+
+#[test]
+fn semantics_9_returns_after_a_reach_timeout_wait_0_1_2_4_to_60_seconds() {
+    let mut play = Play::with(idempotent(TASK));
+    let mut waits = Vec::new();
+    for attempt in 1..=9 {
+        play = play.act(dispatch(TASK, attempt, ("a", 1))).wait(DEFAULT_REACH_TIMEOUT);
+        let wake = play.task().status.timer().filter(|_| play.kind() == StatusKind::Retrying);
+        let wait = wake.map_or(Millis(0), |until| until.since(play.now));
+        waits.push(wait.0 / 1_000);
+        play = play.wait(wait);
+    }
+    assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+    assert_eq!((play.task().retries_used, play.task().never_started), (0, 9));
+    assert_eq!(play.task().avoid, Some(agent("a")));
+    play.holds();
+}
+
+#[test]
+fn an_overdue_task_is_told_and_not_retried_unless_its_policy_says_so() {
+    let play = check_after(Play::working(idempotent(TASK)), DEFAULT_WORK_TIMEOUT, &["task-slow"]);
+    check_after(play, Millis::secs(7_200), &[]);
+    let mut allowed = idempotent(TASK);
+    allowed.retry.retry_on.push(RetryCause::Overdue);
+    let play = Play::working(allowed).wait(DEFAULT_WORK_TIMEOUT);
+    assert_eq!(play.kinds().split_at(2).0, ["task-attempt-failed", "task-retry-scheduled"]);
+    play.holds();
+}
+
+#[test]
+fn semantics_11_the_slow_reach_policy_hands_over_idempotent_tasks_only_or_gives_up() {
+    let after = Millis::secs(30);
+    let hand_over = SlowPolicy::HandOver { after };
+    let slow = |submission| Play::working(submission).wait(DEFAULT_WORK_TIMEOUT);
+    let play = slow(Submission { slow_reach: hand_over, ..idempotent(TASK) });
+    check_after(play, after, &["task-attempt-failed", "task-retry-scheduled"]);
+    let play = slow(Submission { slow_reach: hand_over, ..submission(TASK) });
+    check_after(play, after, &[]);
+    let play = slow(Submission { slow_reach: SlowPolicy::Fail { after }, ..submission(TASK) });
+    check_after(play, after, &["task-dead-lettered"]);
+}
+
+#[test]
+fn the_deadline_ends_a_task_wherever_it_stands_and_comes_before_its_states_timer() {
+    let short = |submission| Submission { lifetime: DEFAULT_REACH_TIMEOUT, ..submission };
+    check_after(Play::with(short(submission(TASK))), DEFAULT_REACH_TIMEOUT, &["task-expired"]);
+    let handed = Play::with(short(submission(TASK))).act(dispatch(TASK, 1, ("a", 1)));
+    check_after(handed, DEFAULT_REACH_TIMEOUT, &["task-expired"]);
+    let working = Play::working(short(submission(TASK)));
+    let play = check_after(working, DEFAULT_REACH_TIMEOUT, &["task-expired"]);
+    assert_eq!(play.task().failure.as_ref().unwrap().class, FailureClass::AgentTimeout);
+    let held = Play::with(Submission { approval: Approval::Needed, ..short(submission(TASK)) });
+    check_after(held, DEFAULT_REACH_TIMEOUT, &["task-expired"]);
+}
+
+#[test]
+fn a_late_completion_wins_over_a_timeout_that_was_not_swept_yet() {
+    let mut play = Play::with(submission(TASK)).act(dispatch(TASK, 1, ("a", 1)));
+    play.now = play.now.after(Millis::secs(10));
+    check(play, says(TASK, 1, complete("x")), &["task-acknowledged", "task-succeeded"]);
+}
+
+#[test]
+fn a_timer_that_is_no_longer_due_does_nothing() {
+    let fire = Command::Fire { subject: crate::ledger::machine::due::Subject::Task(TASK) };
+    let play = check(Play::with(submission(TASK)), Proposal::by_hub(None, fire), &[]);
+    assert!(matches!(play.task().status, Status::Queued { .. }));
+}
