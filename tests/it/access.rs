@@ -1,0 +1,135 @@
+//! Who may do what, and what others see of it.
+
+use agent_reach::api::auth::scope::{Allowed, TABLE};
+use agent_reach::ledger::machine::access::Scope;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::world::{Answer, DEV_TOKEN, World};
+
+#[tokio::test]
+async fn without_a_valid_token_every_call_but_the_public_ones_is_401() {
+    let world = World::start().await;
+    let wrong = format!("reachtok_0123456789abcdef_{}", "0".repeat(64));
+    let callers = [None, Some(""), Some("wrong"), Some(wrong.as_str()), Some(&DEV_TOKEN[1..])];
+    for token in callers {
+        let answer = world.with_token(token).get("/v1/agents").await;
+        answer.problem(401, "unauthenticated");
+        assert!(answer.header("www-authenticate").starts_with("Bearer"), "{:?}", answer.headers);
+    }
+    for scheme in [format!("Basic {DEV_TOKEN}"), DEV_TOKEN.to_owned()] {
+        let call = world.nobody().request(Method::GET, "/v1/agents").header("authorization", scheme);
+        Answer::of(call).await.problem(401, "unauthenticated");
+    }
+    for (method, path, allowed) in TABLE {
+        let path = path.replace("{agent_id}", "a").replace("{token_id}", "a").replace("{name}", "a");
+        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let answer = Answer::of(world.nobody().request(method.clone(), &path)).await;
+        match allowed {
+            Allowed::Everybody => assert!(answer.status == 200 || answer.status == 503, "{method} {path}"),
+            // A call that is not served yet is the plain 404 to everybody.
+            Allowed::AnyOf(_) | Allowed::Everywhere(_) => assert_eq!(answer.status, 401, "{method} {path}"),
+        }
+    }
+}
+
+/// A body that gets through the door of that path; `null` for none.
+fn body_for(method: &str, path: &str) -> serde_json::Value {
+    match (method, path) {
+        ("post", "/v1/agents") => crate::world::registration("a", "a.b"),
+        (_, path) if path.ends_with("/heartbeat") || path.ends_with("/offline") => json!({"incarnation": 1}),
+        (_, path) if path.ends_with("/claim") => json!({"incarnation": 1, "max": 1, "wait_ms": 0}),
+        (_, path) if path.ends_with("/ack") || path.ends_with("/release") => {
+            json!({"agent_id": "a", "incarnation": 1, "attempt": 1, "lease": "x"})
+        }
+        (_, path) if path.ends_with("/progress") => {
+            json!({"agent_id": "a", "incarnation": 1, "attempt": 1, "lease": "x", "stage": "s"})
+        }
+        (_, path) if path.ends_with("/complete") => {
+            json!({"agent_id": "a", "incarnation": 1, "attempt": 1, "lease": "x", "result": 1})
+        }
+        (_, path) if path.ends_with("/fail") => json!({"agent_id": "a", "incarnation": 1, "attempt": 1, "lease": "x",
+            "error": {"code": "c", "message": "m"}, "retryable": false}),
+        ("post", "/v1/work/reports") => json!({"agent_id": "a", "incarnation": 1, "reports": []}),
+        ("post", "/v1/tasks" | "/v1/route/explain") => json!({"capability": "a.b", "payload": 1}),
+        ("post", "/v1/batches") => json!({"tasks": []}),
+        ("post", "/v1/callback-secrets") => json!({"name": "travel"}),
+        ("post", "/v1/tokens") => json!({"name": "x", "scopes": ["read"]}),
+        ("put", "/v1/policies") => json!({"policy": {}, "reason": "test"}),
+        ("post", _) => json!({}),
+        _ => serde_json::Value::Null,
+    }
+}
+
+#[tokio::test]
+async fn every_row_of_the_scope_table_behaves_as_it_says() {
+    let world = World::start().await;
+    let served = world.dev.get("/openapi.json").await.json();
+    for scope in Scope::ALL {
+        let caller = world.somebody(json!({"scopes": [scope.name()], "agents": ["*"]})).await;
+        for (method, path, allowed) in TABLE {
+            if served["paths"][*path][*method].is_null() {
+                continue;
+            }
+            let may = match allowed {
+                Allowed::Everybody => true,
+                Allowed::AnyOf(scopes) => scopes.contains(&scope),
+                Allowed::Everywhere(_) => false,
+            };
+            let filled = path
+                .replace("{reach_id}", "reach_01h455vb4pex5vsknk084sn02q")
+                .replace("{batch_id}", "batch_01h455vb4pex5vsknk084sn02q")
+                .replace("{callback_id}", "msg_01h455vb4pex5vsknk084sn02q")
+                .replace("{agent_id}", "absent")
+                .replace("{token_id}", "absent")
+                .replace("{name}", "absent");
+            let verb = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let call = caller.request(verb, &filled);
+            let call = match body_for(method, path) {
+                serde_json::Value::Null => call,
+                body => call.json(&body),
+            };
+            let answer = Answer::of(call).await;
+            let refused = answer.status == 403;
+            assert_eq!(refused, !may, "{method} {path} with {}: {} {}", scope.name(), answer.status, answer.text);
+            if refused {
+                answer.problem(403, "scope-missing");
+            } else {
+                assert!(answer.status < 500, "{method} {path}: {}", answer.text);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn semantics_7_a_token_acts_only_as_the_agents_that_it_names() {
+    let world = World::start().await;
+    let worker = world.somebody(json!({"scopes": ["register", "work"], "agents": ["weather-*", "text-1"]})).await;
+    worker.register("weather-1", "weather.forecast").await;
+    worker.register("text-1", "text.count").await;
+    world.dev.register("text-2", "text.count").await;
+    let refused = worker.post("/v1/agents", crate::world::registration("text-2", "text.count")).await;
+    refused.problem(404, "not-found");
+    let absent = worker.post("/v1/agents/absent/heartbeat", json!({"incarnation": 1})).await;
+    for call in ["heartbeat", "offline", "drain"] {
+        let body = if call == "drain" { json!({}) } else { json!({"incarnation": 1}) };
+        let answer = worker.post(&format!("/v1/agents/text-2/{call}"), body).await;
+        assert_eq!((answer.status, &answer.text), (404, &absent.text), "{call}");
+    }
+    worker.delete("/v1/agents/text-2").await.problem(404, "not-found");
+    assert_eq!(worker.post("/v1/agents/weather-1/heartbeat", json!({"incarnation": 1})).await.status, 200);
+}
+
+#[tokio::test]
+async fn semantics_39_a_namespace_is_named_or_comes_from_the_token_and_another_is_404() {
+    let world = World::start().await;
+    let home = world.somebody_in("home", json!({"scopes": ["read"]})).await;
+    let with = |namespace: &str| home.request(Method::GET, "/v1/agents").header("Reach-Namespace", namespace);
+    assert_eq!(Answer::of(with("home")).await.status, 200);
+    Answer::of(with("other")).await.problem(404, "not-found");
+    Answer::of(with("a b")).await.problem(400, "invalid-header");
+    let everywhere = world.somebody(json!({"scopes": ["read", "operate"], "namespaces": "all"})).await;
+    everywhere.get("/v1/agents").await.problem(400, "namespace-missing");
+    assert_eq!(everywhere.get("/metrics").await.status, 200);
+    home.get("/metrics").await.problem(403, "scope-missing");
+}

@@ -1,0 +1,128 @@
+//! Agents through the door: register, fence, live, drain, leave, be read.
+
+use serde_json::json;
+
+use crate::world::{World, registration};
+
+#[tokio::test]
+async fn semantics_2_the_same_instance_keeps_its_incarnation_and_another_fences_it() {
+    let world = World::start().await;
+    let with = |instance: &str| {
+        let mut body = registration("weather-1", "weather.forecast");
+        body["instance"] = json!(instance);
+        body
+    };
+    let first = world.dev.post("/v1/agents", with("p1")).await.json();
+    assert_eq!(first["incarnation"], 1, "{first}");
+    assert_eq!(first["heartbeat_interval_ms"], 5_000);
+    assert_eq!(first["namespace"], "dev");
+    assert_eq!(world.dev.post("/v1/agents", with("p1")).await.json()["incarnation"], 1);
+    assert_eq!(world.dev.post("/v1/agents", with("p2")).await.json()["incarnation"], 2);
+    for call in ["heartbeat", "offline"] {
+        let answer = world.dev.post(&format!("/v1/agents/weather-1/{call}"), json!({"incarnation": 1})).await;
+        let problem = answer.problem(409, "incarnation-superseded");
+        assert_eq!(problem["current_incarnation"], 2);
+    }
+    let beat = world.dev.post("/v1/agents/weather-1/heartbeat", json!({"incarnation": 2})).await;
+    assert_eq!(beat.json(), json!({"drain": null, "cancelled": [], "lost": []}));
+}
+
+#[tokio::test]
+async fn one_agent_shows_its_whole_declaration_but_never_its_endpoint() {
+    let world = World::start().await;
+    let body = json!({
+        "agent_id": "weather-1", "instance": "p1", "name": "Weather", "version": "2.1.0", "owner": "team", "contact": "x",
+        "capabilities": [{"domain": "weather", "task_type": "forecast", "kind": "service", "name": "Forecast",
+            "description": "d", "tags": ["weather/get/forecast"], "aliases": ["天气"], "examples": [{"city": "成都"}],
+            "input_schema": {"type": "object"}, "output_schema": {"type": "object"}, "output_format": "json",
+            "languages": ["zh"], "tools": ["maps"], "context_window": 8192, "weight": 10, "priority": 100,
+            "strategy": "least-loaded", "constraints": {"required": ["city"]}, "progress_extends": true,
+            "sensitive": false}],
+        "transport": {"kind": "http", "endpoint": "http://127.0.0.1:9001/reach"},
+        "health": {"interval_ms": 1000, "probe": "/healthz", "load_threshold": 0.9},
+        "max_concurrency": 3, "max_pending": 100, "priority": 7,
+        "access": {"allowed_callers": ["abc"]}, "metadata": {"region": "cn-east", "rack": 4}, "ext": {"cost": "low"}
+    });
+    let registered = world.dev.post("/v1/agents", body.clone()).await;
+    assert_eq!(registered.status, 200, "{}", registered.text);
+    let load = json!({"incarnation": 1, "load": {"queue_depth": 2, "in_flight": 1, "mean_latency_ms": 12}});
+    assert_eq!(world.dev.post("/v1/agents/weather-1/heartbeat", load).await.status, 200);
+    let answer = world.dev.get("/v1/agents/weather-1").await;
+    let agent = answer.json();
+    assert!(!answer.text.contains("9001"), "{}", answer.text);
+    for (pointer, value) in [
+        ("/agent_id", json!("weather-1")),
+        ("/health", json!("healthy")),
+        ("/standing", json!("active")),
+        ("/transport", json!("http")),
+        ("/version", json!("2.1.0")),
+        ("/region", json!("cn-east")),
+        ("/max_concurrency", json!(3)),
+        ("/heartbeat_interval_ms", json!(1000)),
+        ("/held", json!(0)),
+        ("/declaration/ext/cost", json!("low")),
+        ("/declaration/capabilities/0/aliases/0", json!("天气")),
+        ("/load/queue_depth", json!(2)),
+        ("/work_latency/samples", json!(0)),
+        ("/failure_rate", json!(null)),
+    ] {
+        assert_eq!(agent.pointer(pointer), Some(&value), "{pointer} in {agent}");
+    }
+}
+
+#[tokio::test]
+async fn semantics_38_an_endpoint_that_the_hub_may_not_call_is_refused_at_registration() {
+    let world = World::start().await;
+    for endpoint in ["http://169.254.169.254/latest", "http://10.0.0.1/x", "ftp://example.com/", "http://u:p@example.com/"] {
+        let mut body = registration("weather-1", "weather.forecast");
+        body["transport"] = json!({"kind": "http", "endpoint": endpoint});
+        world.dev.post("/v1/agents", body).await.problem_at(422, "egress-blocked", "/transport/endpoint");
+    }
+}
+
+#[tokio::test]
+async fn a_list_pages_without_a_gap_or_a_repeat_and_narrows() {
+    let world = World::start().await;
+    for n in 0..7 {
+        let capability = if n % 2 == 0 { "text.count" } else { "text.sum" };
+        world.dev.register(&format!("agent-{n}"), capability).await;
+    }
+    let elsewhere = world.somebody_in("zzz", json!({"scopes": ["register", "read"], "agents": ["*"]})).await;
+    elsewhere.register("agent-3", "text.count").await;
+    let mut seen = Vec::new();
+    let mut next = String::from("/v1/agents?limit=3");
+    loop {
+        let page = world.dev.get(&next).await.json();
+        seen.extend(page["items"].as_array().unwrap().iter().map(|a| a["agent_id"].as_str().unwrap().to_owned()));
+        // A write between two pages.
+        world.dev.register("agent-0", "text.count").await;
+        match page["next_cursor"].as_str() {
+            Some(cursor) => next = format!("/v1/agents?limit=3&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, (0..7).map(|n| format!("agent-{n}")).collect::<Vec<_>>());
+    let some = world.dev.get("/v1/agents?capability=text.sum&health=healthy").await.json();
+    assert_eq!(some["items"].as_array().unwrap().len(), 3);
+    assert_eq!(elsewhere.get("/v1/agents").await.json()["items"].as_array().unwrap().len(), 1);
+    world.dev.get("/v1/agents?health=green").await.problem(400, "invalid-query");
+}
+
+#[tokio::test]
+async fn an_idle_agent_that_drains_or_leaves_is_out_and_may_register_again() {
+    let world = World::start().await;
+    world.dev.register("a", "text.count").await;
+    let left = world.dev.post("/v1/agents/a/offline", json!({"incarnation": 1})).await;
+    assert_eq!(left.json()["standing"], "offline", "{}", left.text);
+    assert!(left.json()["receipt"]["seq"].is_u64(), "{}", left.text);
+    world.dev.post("/v1/agents/a/heartbeat", json!({"incarnation": 1})).await.problem(409, "agent-not-registered");
+    assert_eq!(world.dev.get("/v1/agents").await.json()["items"], json!([]));
+    assert_eq!(world.dev.get("/v1/agents?standing=offline").await.json()["items"][0]["agent_id"], "a");
+    assert_eq!(world.dev.register("a", "text.count").await, 2);
+    let drained = world.dev.post("/v1/agents/a/drain", json!({"mode": "finish", "reason": "upgrade"})).await;
+    assert_eq!(drained.status, 200, "{}", drained.text);
+    world.dev.post("/v1/agents/a/drain", json!({"grace_ms": 86_400_001})).await.problem_at(422, "invalid-field", "/grace_ms");
+    assert_eq!(world.dev.register("a", "text.count").await, 3);
+    assert_eq!(world.dev.delete("/v1/agents/a").await.json()["standing"], "deregistered");
+    world.dev.delete("/v1/agents/absent").await.problem(404, "not-found");
+}

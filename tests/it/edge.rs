@@ -1,0 +1,105 @@
+//! The edge itself, over a bare socket: framing, time limits, the cap on connections, the stop.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::world::World;
+
+/// Sends bytes and reads until the hub closes or has answered `answers` times.
+async fn exchange(world: &World, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(world.url.strip_prefix("http://").unwrap()).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut text = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut text)).await;
+    read.expect("the hub closes the connection").unwrap();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[tokio::test]
+async fn ambiguous_framing_is_answered_400_and_the_connection_is_closed() {
+    let world = World::start().await;
+    for bad in [
+        "GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET /livez HTTP/1.1\r\n\r\n",
+        "GET /livez HTTP/1.1\nHost: a\n\n",
+        "POST /v1/agents HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /v1/agents HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        "POST /v1/agents HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd",
+        "POST /v1/agents HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    ] {
+        let text = exchange(&world, bad.as_bytes()).await;
+        assert!(text.starts_with("HTTP/1.1 400"), "{bad:?}: {text:?}");
+        assert_eq!(text.matches("HTTP/1.1").count(), 1, "one answer only: {text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_smuggled_second_request_is_never_answered() {
+    let world = World::start().await;
+    let smuggle = "POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n\
+                   0\r\n\r\nGET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
+    let text = exchange(&world, smuggle.as_bytes()).await;
+    assert!(text.starts_with("HTTP/1.1 400") && !text.contains("openapi"), "{text:?}");
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let world = World::start().await;
+    let two = "GET /livez HTTP/1.1\r\nHost: a\r\n\r\nGET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let text = exchange(&world, two.as_bytes()).await;
+    let statuses: Vec<&str> = text.match_indices("HTTP/1.1 ").filter_map(|(at, _)| text.get(at + 9..at + 12)).collect();
+    assert_eq!(statuses, ["200", "404"], "{text:?}");
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_arrive_in_time_ends_the_connection() {
+    let world = World::start_with(|options| options.api.header_timeout = Duration::from_millis(100)).await;
+    // Half a head, and nothing at all: both end by themselves.
+    for bytes in ["GET /livez HTTP/1.1\r\nHos", ""] {
+        let text = exchange(&world, bytes.as_bytes()).await;
+        assert!(!text.contains("HTTP/1.1 200"), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_in_time_is_408() {
+    let world = World::start_with(|options| options.api.body_timeout = Duration::from_millis(100)).await;
+    let head = format!(
+        "POST /v1/agents HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nAuthorization: Bearer {}\r\n\
+         Content-Length: 10\r\nConnection: close\r\n\r\n{{",
+        crate::world::DEV_TOKEN
+    );
+    let text = exchange(&world, head.as_bytes()).await;
+    assert!(text.starts_with("HTTP/1.1 408") && text.contains("request-timeout"), "{text:?}");
+}
+
+#[tokio::test]
+async fn more_connections_than_the_cap_wait_their_turn() {
+    let world = World::start_with(|options| options.api.max_connections = 1).await;
+    let address = world.url.strip_prefix("http://").unwrap().to_owned();
+    let mut first = TcpStream::connect(&address).await.unwrap();
+    first.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut some = [0; 16];
+    first.read_exact(&mut some).await.unwrap();
+    let mut second = TcpStream::connect(&address).await.unwrap();
+    second.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(100), second.read_exact(&mut some)).await;
+    assert!(early.is_err(), "the second waits while the first is open");
+    drop(first);
+    tokio::time::timeout(Duration::from_secs(5), second.read_exact(&mut some)).await.unwrap().unwrap();
+    assert!(some.starts_with(b"HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_stop_closes_idle_connections_and_is_clean() {
+    let world = World::start().await;
+    let address = world.url.strip_prefix("http://").unwrap().to_owned();
+    let mut idle = TcpStream::connect(&address).await.unwrap();
+    idle.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut some = [0; 16];
+    idle.read_exact(&mut some).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(8), world.stop()).await.expect("well within the grace");
+    assert!(TcpStream::connect(&address).await.is_err(), "nobody listens any more");
+}

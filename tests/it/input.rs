@@ -1,0 +1,130 @@
+//! What must never come in: every bad body has its own 4xx, names the place, and changes nothing.
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::world::{Answer, World, registration};
+
+#[tokio::test]
+async fn a_body_that_is_not_strict_json_is_refused_with_its_place() {
+    let world = World::start().await;
+    for bad in ["", "{", "[1,]", "{}{}", "{\"agent_id\":\"\\ud800\"}"] {
+        world.dev.post_raw("/v1/agents", bad).await.problem(400, "malformed-json");
+    }
+    world.dev.post_raw("/v1/agents", "[".repeat(100_000)).await.problem(400, "json-too-deep");
+    let deep = format!("{{\"ext\":{{\"a\":{}1{}}}}}", "[".repeat(63), "]".repeat(63));
+    world.dev.post_raw("/v1/agents", deep).await.problem(400, "json-too-deep");
+    let double = r#"{"agent_id":"a","transport":{"kind":"pull","kind":"http"},"capabilities":[]}"#;
+    world.dev.post_raw("/v1/agents", double).await.problem_at(400, "duplicate-key", "/transport/kind");
+    let escaped = r#"{"agent_id":"a","\u0061gent_id":"b"}"#;
+    world.dev.post_raw("/v1/agents", escaped).await.problem_at(400, "duplicate-key", "/agent_id");
+}
+
+#[tokio::test]
+async fn an_unknown_missing_or_wrong_field_is_named_by_its_pointer() {
+    let world = World::start().await;
+    let mut body = registration("weather-1", "weather.forecast");
+    body["capabilities"][0]["colour"] = json!("red");
+    world.dev.post("/v1/agents", body).await.problem_at(422, "unknown-field", "/capabilities/0/colour");
+    let mut body = registration("weather-1", "weather.forecast");
+    body.as_object_mut().unwrap().remove("transport");
+    world.dev.post("/v1/agents", body).await.problem_at(422, "invalid-field", "/transport");
+    for (pointer, path, value) in [
+        ("/agent_id", "/agent_id", json!("a/../b")),
+        ("/max_concurrency", "/max_concurrency", json!(0)),
+        ("/max_concurrency", "/max_concurrency", json!("ten")),
+        ("/capabilities/0/capability", "/capabilities/0/capability", json!("weather")),
+        ("/capabilities", "/capabilities", json!([])),
+        ("/health/interval_ms", "/health", json!({"interval_ms": 1})),
+        ("/health/load_threshold", "/health", json!({"load_threshold": 1.5})),
+        ("/health/probe", "/health", json!({"probe": "/healthz"})),
+        ("/capabilities/0/tags/0", "/capabilities/0", json!({"capability": "a.b", "tags": ["loose"]})),
+        ("/metadata/region", "/metadata", json!({"region": 1})),
+    ] {
+        let mut body = registration("weather-1", "weather.forecast");
+        let parent = path.rsplit_once('/').unwrap();
+        match body.pointer_mut(path) {
+            Some(slot) => *slot = value,
+            None => body.pointer_mut(parent.0).unwrap()[parent.1] = value,
+        }
+        world.dev.post("/v1/agents", body).await.problem_at(422, "invalid-field", pointer);
+    }
+    assert_eq!(world.dev.get("/v1/agents").await.json()["items"], json!([]), "nothing was changed");
+}
+
+#[tokio::test]
+async fn a_wrong_content_type_is_415_and_an_oversized_body_413() {
+    let world = World::start().await;
+    for kind in ["text/plain", "application/jsonx", "application/json; charset=utf-16", ""] {
+        let call = world.dev.request(Method::POST, "/v1/agents").header("content-type", kind).body("{}");
+        Answer::of(call).await.problem(415, "unsupported-media-type");
+    }
+    let call = world.dev.request(Method::POST, "/v1/agents").header("content-type", "Application/JSON; Charset=\"UTF-8\"");
+    Answer::of(call.body("{}")).await.problem(422, "invalid-field");
+    let big = " ".repeat((1 << 20) + (64 << 10) + 1);
+    world.dev.post_raw("/v1/agents", big.clone()).await.problem(413, "body-too-large");
+    // Chunked: no length says so beforehand.
+    let stream = reqwest::Body::wrap_stream(futures_util::stream::iter([Ok::<_, std::io::Error>(big)]));
+    world.dev.post_raw("/v1/agents", stream).await.problem(413, "body-too-large");
+}
+
+#[tokio::test]
+async fn unknown_paths_methods_and_query_parameters_are_problems_too() {
+    let world = World::start().await;
+    world.dev.get("/v1/nothing").await.problem(404, "not-found");
+    let answer = Answer::of(world.dev.request(Method::PATCH, "/v1/agents")).await;
+    answer.problem(405, "method-not-allowed");
+    let allow = answer.header("allow");
+    assert!(allow.contains("GET") && allow.contains("POST"), "{allow}");
+    world.dev.get("/v1/agents?colour=red").await.problem(400, "invalid-query");
+    world.dev.get("/v1/agents?limit=0").await.problem(400, "invalid-query");
+    world.dev.get("/v1/agents?limit=1&limit=2").await.problem(400, "invalid-query");
+    world.dev.get("/v1/agents?cursor=bm90aGluZw").await.problem(400, "invalid-query");
+    world.dev.get("/v1/machine?x=1").await.problem(400, "invalid-query");
+}
+
+#[tokio::test]
+async fn a_time_without_an_offset_is_refused_in_words() {
+    let world = World::start().await;
+    let body = json!({"name": "x", "scopes": ["read"], "expires_at": "2099-01-01T00:00:00"});
+    let answer = world.dev.post("/v1/tokens", body).await;
+    answer.problem_at(422, "invalid-field", "/expires_at");
+    assert!(answer.text.contains("no offset"), "{}", answer.text);
+    let body = json!({"name": "x", "scopes": ["read"], "expires_at": "2099-01-01T00:00:00+08:00"});
+    let made = world.dev.post("/v1/tokens", body).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+}
+
+#[tokio::test]
+async fn semantics_37_ids_that_do_not_parse_are_the_same_404_as_absent_ones() {
+    let world = World::start().await;
+    world.dev.register("weather-1", "weather.forecast").await;
+    let elsewhere = world.somebody_in("other", json!({"scopes": ["read", "work"], "agents": ["*"]})).await;
+    let absent = world.dev.get("/v1/agents/nobody").await;
+    absent.problem(404, "not-found");
+    for path in ["a%2fb", "..%2f..", "a%00b", "a%0d%0ab", "%e2%80%ae", "%ff", &"x".repeat(129)] {
+        let answer = world.dev.get(&format!("/v1/agents/{path}")).await;
+        assert_eq!((answer.status, &answer.text), (404, &absent.text), "{path}");
+    }
+    let foreign = elsewhere.get("/v1/agents/weather-1").await;
+    assert_eq!((foreign.status, &foreign.text), (404, &absent.text), "another namespace's looks absent");
+    assert_eq!(foreign.headers.keys().count(), absent.headers.keys().count());
+    let beat = elsewhere.post("/v1/agents/weather-1/heartbeat", json!({"incarnation": 1})).await;
+    assert_eq!((beat.status, &beat.text), (404, &absent.text));
+}
+
+#[tokio::test]
+async fn a_schema_that_is_unsafe_or_broken_is_refused_where_it_stands() {
+    let world = World::start().await;
+    for (schema, word) in [
+        (json!({"$ref": "https://elsewhere.example/schema"}), "references"),
+        (json!({"type": "colour"}), ""),
+        (json!({"description": "x".repeat(70_000)}), "bytes"),
+    ] {
+        let mut body = registration("weather-1", "weather.forecast");
+        body["capabilities"][0]["input_schema"] = schema;
+        let answer = world.dev.post("/v1/agents", body).await;
+        answer.problem_at(422, "schema-invalid", "/capabilities/0/input_schema");
+        assert!(answer.text.contains(word), "{}", answer.text);
+    }
+}
