@@ -21,16 +21,30 @@ async fn without_a_valid_token_every_call_but_the_public_ones_is_401() {
         let call = world.nobody().request(Method::GET, "/v1/agents").header("authorization", scheme);
         Answer::of(call).await.problem(401, "unauthenticated");
     }
+    let served = world.nobody().get("/openapi.json").await.json();
     for (method, path, allowed) in TABLE {
-        let path = path.replace("{agent_id}", "a").replace("{token_id}", "a").replace("{name}", "a");
-        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-        let answer = Answer::of(world.nobody().request(method.clone(), &path)).await;
+        if served["paths"][*path][*method].is_null() {
+            continue;
+        }
+        let verb = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let answer = Answer::of(world.nobody().request(verb, &filled(path))).await;
         match allowed {
-            Allowed::Everybody => assert!(answer.status == 200 || answer.status == 503, "{method} {path}"),
-            // A call that is not served yet is the plain 404 to everybody.
-            Allowed::AnyOf(_) | Allowed::Everywhere(_) => assert_eq!(answer.status, 401, "{method} {path}"),
+            Allowed::Everybody => assert_eq!(answer.status, 200, "{method} {path}"),
+            Allowed::AnyOf(_) | Allowed::Everywhere(_) => {
+                answer.problem(401, "unauthenticated");
+            }
         }
     }
+}
+
+/// The path with ids that parse and name nothing.
+fn filled(path: &str) -> String {
+    path.replace("{reach_id}", "reach_01h455vb4pex5vsknk084sn02q")
+        .replace("{batch_id}", "batch_01h455vb4pex5vsknk084sn02q")
+        .replace("{callback_id}", "msg_01h455vb4pex5vsknk084sn02q")
+        .replace("{agent_id}", "absent")
+        .replace("{token_id}", "absent")
+        .replace("{name}", "absent")
 }
 
 /// A body that gets through the door of that path; `null` for none.
@@ -54,7 +68,7 @@ fn body_for(method: &str, path: &str) -> serde_json::Value {
         ("post", "/v1/tasks" | "/v1/route/explain") => json!({"capability": "a.b", "payload": 1}),
         ("post", "/v1/batches") => json!({"tasks": []}),
         ("post", "/v1/callback-secrets") => json!({"name": "travel"}),
-        ("post", "/v1/tokens") => json!({"name": "x", "scopes": ["read"]}),
+        ("post", "/v1/tokens") => json!({"name": "x", "scopes": ["admin"]}),
         ("put", "/v1/policies") => json!({"policy": {}, "reason": "test"}),
         ("post", _) => json!({}),
         _ => serde_json::Value::Null,
@@ -76,15 +90,8 @@ async fn every_row_of_the_scope_table_behaves_as_it_says() {
                 Allowed::AnyOf(scopes) => scopes.contains(&scope),
                 Allowed::Everywhere(_) => false,
             };
-            let filled = path
-                .replace("{reach_id}", "reach_01h455vb4pex5vsknk084sn02q")
-                .replace("{batch_id}", "batch_01h455vb4pex5vsknk084sn02q")
-                .replace("{callback_id}", "msg_01h455vb4pex5vsknk084sn02q")
-                .replace("{agent_id}", "absent")
-                .replace("{token_id}", "absent")
-                .replace("{name}", "absent");
             let verb = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-            let call = caller.request(verb, &filled);
+            let call = caller.request(verb, &filled(path));
             let call = match body_for(method, path) {
                 serde_json::Value::Null => call,
                 body => call.json(&body),

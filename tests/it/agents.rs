@@ -73,7 +73,9 @@ async fn one_agent_shows_its_whole_declaration_but_never_its_endpoint() {
 #[tokio::test]
 async fn semantics_38_an_endpoint_that_the_hub_may_not_call_is_refused_at_registration() {
     let world = World::start().await;
-    for endpoint in ["http://169.254.169.254/latest", "http://10.0.0.1/x", "ftp://example.com/", "http://u:p@example.com/"] {
+    for endpoint in
+        ["http://169.254.169.254/latest", "http://10.0.0.1/x", "ftp://example.com/", "http://u:p@example.com/"]
+    {
         let mut body = registration("weather-1", "weather.forecast");
         body["transport"] = json!({"kind": "http", "endpoint": endpoint});
         world.dev.post("/v1/agents", body).await.problem_at(422, "egress-blocked", "/transport/endpoint");
@@ -121,7 +123,11 @@ async fn an_idle_agent_that_drains_or_leaves_is_out_and_may_register_again() {
     assert_eq!(world.dev.register("a", "text.count").await, 2);
     let drained = world.dev.post("/v1/agents/a/drain", json!({"mode": "finish", "reason": "upgrade"})).await;
     assert_eq!(drained.status, 200, "{}", drained.text);
-    world.dev.post("/v1/agents/a/drain", json!({"grace_ms": 86_400_001})).await.problem_at(422, "invalid-field", "/grace_ms");
+    world.dev.post("/v1/agents/a/drain", json!({"grace_ms": 86_400_001})).await.problem_at(
+        422,
+        "invalid-field",
+        "/grace_ms",
+    );
     assert_eq!(world.dev.register("a", "text.count").await, 3);
     assert_eq!(world.dev.delete("/v1/agents/a").await.json()["standing"], "deregistered");
     world.dev.delete("/v1/agents/absent").await.problem(404, "not-found");

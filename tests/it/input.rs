@@ -59,7 +59,8 @@ async fn a_wrong_content_type_is_415_and_an_oversized_body_413() {
         let call = world.dev.request(Method::POST, "/v1/agents").header("content-type", kind).body("{}");
         Answer::of(call).await.problem(415, "unsupported-media-type");
     }
-    let call = world.dev.request(Method::POST, "/v1/agents").header("content-type", "Application/JSON; Charset=\"UTF-8\"");
+    let call =
+        world.dev.request(Method::POST, "/v1/agents").header("content-type", "Application/JSON; Charset=\"UTF-8\"");
     Answer::of(call.body("{}")).await.problem(422, "invalid-field");
     let big = " ".repeat((1 << 20) + (64 << 10) + 1);
     world.dev.post_raw("/v1/agents", big.clone()).await.problem(413, "body-too-large");

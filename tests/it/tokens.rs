@@ -48,13 +48,17 @@ async fn nobody_hands_out_more_than_they_have() {
     let world = World::start().await;
     let admin = world.somebody(json!({"scopes": ["admin", "read"], "capabilities": ["text.count"]})).await;
     let token = |body: serde_json::Value| admin.post("/v1/tokens", body);
-    token(json!({"name": "x", "scopes": ["submit"], "capabilities": ["text.count"]}))
-        .await
-        .problem_at(403, "scope-missing", "/scopes/0");
+    token(json!({"name": "x", "scopes": ["submit"], "capabilities": ["text.count"]})).await.problem_at(
+        403,
+        "scope-missing",
+        "/scopes/0",
+    );
     token(json!({"name": "x", "scopes": ["read"]})).await.problem_at(422, "invalid-field", "/capabilities");
-    token(json!({"name": "x", "scopes": ["read"], "capabilities": ["other.thing"]}))
-        .await
-        .problem_at(422, "invalid-field", "/capabilities/0");
+    token(json!({"name": "x", "scopes": ["read"], "capabilities": ["other.thing"]})).await.problem_at(
+        422,
+        "invalid-field",
+        "/capabilities/0",
+    );
     token(json!({"name": "x", "scopes": ["read"], "capabilities": ["text.count"], "namespaces": "all"}))
         .await
         .problem(403, "scope-missing");

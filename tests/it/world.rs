@@ -16,21 +16,21 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 /// The development token of every world.
-pub const DEV_TOKEN: &str = "a-development-token-for-tests";
+pub(crate) const DEV_TOKEN: &str = "a-development-token-for-tests";
 
 /// A running hub with an in-memory ledger.
-pub struct World {
+pub(crate) struct World {
     hub: Option<Hub>,
     /// `http://127.0.0.1:PORT`
-    pub url: String,
+    pub(crate) url: String,
     /// Calls with the development token.
-    pub dev: Client,
+    pub(crate) dev: Client,
     _folder: tempfile::TempDir,
 }
 
 /// Somebody with a token.
 #[derive(Clone)]
-pub struct Client {
+pub(crate) struct Client {
     http: reqwest::Client,
     url: String,
     token: Option<String>,
@@ -38,20 +38,20 @@ pub struct Client {
 
 /// What came back.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub text: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
 }
 
 impl World {
     /// Starts a hub as `--dev` would.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }
 
     /// Starts one whose options the test changes.
-    pub async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
         // Another test of this process may have been first: the provider is the same.
         drop(rustls::crypto::ring::default_provider().install_default());
         let folder = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ impl World {
             },
             clock: Arc::new(SystemClock),
             leap: ClockLeap::Refuse,
-            store: agent_reach::ledger::store::fjall_open::Options::default(),
+            store: agent_reach::ledger::store::fjall::Options::default(),
             first_token: FirstToken::None,
             api: agent_reach::api::Options {
                 dev: Some(DevToken::new(DEV_TOKEN, Namespace::new("dev").unwrap()).unwrap()),
@@ -83,33 +83,28 @@ impl World {
         Self { hub: Some(hub), url, dev, _folder: folder }
     }
 
-    /// The hub itself.
-    pub fn hub(&self) -> &Hub {
-        self.hub.as_ref().unwrap()
-    }
-
     /// Stops it cleanly; a test that says nothing more may as well drop it.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.hub.take().unwrap().stop().await.unwrap();
     }
 
     /// Somebody without a token.
-    pub fn nobody(&self) -> Client {
+    pub(crate) fn nobody(&self) -> Client {
         self.with_token(None)
     }
 
     /// Somebody with another token.
-    pub fn with_token(&self, token: Option<&str>) -> Client {
+    pub(crate) fn with_token(&self, token: Option<&str>) -> Client {
         Client { token: token.map(str::to_owned), ..self.dev.clone() }
     }
 
     /// Somebody with a token made for it in the namespace `dev`: `body` beside the name.
-    pub async fn somebody(&self, body: Value) -> Client {
+    pub(crate) async fn somebody(&self, body: Value) -> Client {
         self.somebody_in("dev", body).await
     }
 
     /// The same in another namespace.
-    pub async fn somebody_in(&self, namespace: &str, mut body: Value) -> Client {
+    pub(crate) async fn somebody_in(&self, namespace: &str, mut body: Value) -> Client {
         body["name"] = json!("somebody");
         let made = self.dev.request(Method::POST, "/v1/tokens").header("Reach-Namespace", namespace).json(&body);
         let made = Answer::of(made).await;
@@ -120,7 +115,7 @@ impl World {
 
 impl Client {
     /// A call to be built on.
-    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let call = self.http.request(method, format!("{}{path}", self.url));
         match &self.token {
             Some(token) => call.bearer_auth(token),
@@ -128,29 +123,29 @@ impl Client {
         }
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         Answer::of(self.request(Method::GET, path)).await
     }
 
-    pub async fn delete(&self, path: &str) -> Answer {
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
         Answer::of(self.request(Method::DELETE, path)).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
         Answer::of(self.request(Method::POST, path).json(&body)).await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Answer {
         Answer::of(self.request(Method::PUT, path).json(&body)).await
     }
 
     /// A body byte for byte, said to be JSON.
-    pub async fn post_raw(&self, path: &str, body: impl Into<reqwest::Body>) -> Answer {
+    pub(crate) async fn post_raw(&self, path: &str, body: impl Into<reqwest::Body>) -> Answer {
         Answer::of(self.request(Method::POST, path).header("content-type", "application/json").body(body)).await
     }
 
     /// Registers a pull agent with one capability; answers its incarnation.
-    pub async fn register(&self, agent: &str, capability: &str) -> u64 {
+    pub(crate) async fn register(&self, agent: &str, capability: &str) -> u64 {
         let answer = self.post("/v1/agents", registration(agent, capability)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer.json()["incarnation"].as_u64().unwrap()
@@ -158,29 +153,29 @@ impl Client {
 }
 
 /// The smallest registration.
-pub fn registration(agent: &str, capability: &str) -> Value {
+pub(crate) fn registration(agent: &str, capability: &str) -> Value {
     json!({"agent_id": agent, "capabilities": [{"capability": capability}], "transport": {"kind": "pull"}})
 }
 
 impl Answer {
     /// Sends a call.
-    pub async fn of(call: RequestBuilder) -> Self {
+    pub(crate) async fn of(call: RequestBuilder) -> Self {
         let response = call.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         Self { status, headers, text: response.text().await.unwrap() }
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 
     /// Asserts that it is a problem with that status and code; answers the document.
     #[track_caller]
-    pub fn problem(&self, status: u16, code: &str) -> Value {
+    pub(crate) fn problem(&self, status: u16, code: &str) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
         assert_eq!(self.header("content-type"), "application/problem+json", "{}", self.text);
         let problem = self.json();
@@ -194,7 +189,7 @@ impl Answer {
 
     /// The same with the first pointer.
     #[track_caller]
-    pub fn problem_at(&self, status: u16, code: &str, pointer: &str) {
+    pub(crate) fn problem_at(&self, status: u16, code: &str, pointer: &str) {
         let problem = self.problem(status, code);
         assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
     }
