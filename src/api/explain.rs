@@ -27,11 +27,11 @@ use crate::scheduler::routing::{Needs, Question, RouteReport};
 use super::App;
 use super::error::{ApiResult, ProblemSchema};
 use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, parse};
+use super::render;
 use super::submission::{self, Setting, TaskBody};
 use super::submit::{draw_id, fit_to_offers};
 use super::task_view;
 use super::tasks::visible;
-use super::render;
 
 /// Agents named in one report; the rest is in the counts.
 const MAX_NAMED: usize = 200;

@@ -197,9 +197,12 @@ pub(super) async fn feed(
     caller.require(Scope::Audit)?;
     let news = app.ledger.follow();
     let after = match (headers.get("last-event-id"), query.after.as_deref()) {
-        (Some(id), _) => id.to_str().ok().and_then(|text| text.trim().parse().ok()).map(Seq).ok_or_else(|| {
-            ApiError::new(Code::InvalidHeader, "Last-Event-ID is the seq of an event")
-        })?,
+        (Some(id), _) => id
+            .to_str()
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .map(Seq)
+            .ok_or_else(|| ApiError::new(Code::InvalidHeader, "Last-Event-ID is the seq of an event"))?,
         (None, None) => Seq(0),
         (None, Some("latest")) => news.borrow().seq,
         (None, Some(text)) => Seq(text.parse().map_err(|_| wrong("after", "is a seq or the word latest"))?),

@@ -122,9 +122,10 @@ impl Filter {
             && self.capability.as_ref().is_none_or(|capability| spec.capability == *capability)
             && self.session.as_ref().is_none_or(|session| spec.session.as_ref() == Some(session))
             && self.batch.is_none_or(|batch| spec.batch.is_some_and(|(of, _)| of == batch))
-            && self.label.as_ref().is_none_or(|(name, value)| {
-                spec.labels.iter().any(|(n, v)| **n == **name && **v == **value)
-            })
+            && self
+                .label
+                .as_ref()
+                .is_none_or(|(name, value)| spec.labels.iter().any(|(n, v)| **n == **name && **v == **value))
             && (self.classes.is_empty()
                 || task.failure.as_ref().is_some_and(|failure| self.classes.contains(&failure.class)))
             && self.after.is_none_or(|after| task.submitted_at > after)

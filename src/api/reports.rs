@@ -21,10 +21,10 @@ use crate::ledger::time::Millis;
 
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::Caller;
+use super::render;
 use super::submission::Faults;
 use super::submit::{invalid, salted, unexpected};
 use super::wire::ReceiptBody;
-use super::render;
 use crate::ledger::canonical;
 
 /// The largest result (semantics 32).
@@ -162,9 +162,7 @@ pub(super) fn prepare(
             }
         }
         Op::Fail => fail(task, body, &mut faults, &mut bodies)?,
-        Op::Release => {
-            Word::Release { digest: Digest::of(&[b"{}"]), retry_after: body.retry_after_ms.map(Millis) }
-        }
+        Op::Release => Word::Release { digest: Digest::of(&[b"{}"]), retry_after: body.retry_after_ms.map(Millis) },
     };
     faults.into_result().map_err(invalid)?;
     let report = Report {
@@ -258,8 +256,7 @@ fn too_large(task: ReachId, body: &ReportBody<'_>, bodies: &mut Vec<(BodyKey, Bo
     let text = body.result.map_or("", |raw| raw.get());
     let message = format!("the result has {} bytes; at most {MAX_RESULT} are kept", text.len());
     let message = keep(task, BodyKind::Error, body.attempt, &message, bodies)?;
-    let failure =
-        Failure { class: FailureClass::Policy, code: Text::from("result-too-large"), message: Some(message) };
+    let failure = Failure { class: FailureClass::Policy, code: Text::from("result-too-large"), message: Some(message) };
     Ok(Word::Fail { failure, digest: Digest::of(&[text.as_bytes()]), retryable: Retryable::No, retry_after: None })
 }
 
@@ -365,15 +362,9 @@ impl Outcome {
     /// The outcome of one report; `shown` is the id as the agent wrote it.
     pub(super) fn new(shown: String, result: ApiResult<Taken>) -> Self {
         match result {
-            Ok(Taken { state, receipt, coalesced }) => Self {
-                reach_id: shown,
-                status: 200,
-                state: Some(state),
-                receipt,
-                coalesced,
-                code: None,
-                problem: None,
-            },
+            Ok(Taken { state, receipt, coalesced }) => {
+                Self { reach_id: shown, status: 200, state: Some(state), receipt, coalesced, code: None, problem: None }
+            }
             Err(error) => Self {
                 reach_id: shown,
                 status: error.status().as_u16(),

@@ -70,9 +70,8 @@ impl SchemaCache {
         }
         let bodies = ledger.bodies(missing.iter().map(|digest| BodyKey::Named(*digest)).collect()).await?;
         let new = tokio::task::spawn_blocking(move || -> Compiled {
-            let compile = |body: Option<crate::ledger::store::Body>| {
-                constraint::compile(&body?.bytes).ok().map(Arc::new)
-            };
+            let compile =
+                |body: Option<crate::ledger::store::Body>| constraint::compile(&body?.bytes).ok().map(Arc::new);
             missing.into_iter().zip(bodies).map(|(digest, body)| (digest, compile(body))).collect()
         });
         let new = new.await.map_err(|error| Unavailable::Unreadable(error.to_string()))?;
@@ -95,7 +94,10 @@ impl SchemaCache {
         compiled: Compiled,
         payload: Arc<[u8]>,
     ) -> ApiResult<(SchemaVerdicts, Complaints)> {
-        let slow = || ApiError::new(Code::PayloadRefused, "the check against the schemas took too long").at("/payload", "took too long to check");
+        let slow = || {
+            ApiError::new(Code::PayloadRefused, "the check against the schemas took too long")
+                .at("/payload", "took too long to check")
+        };
         let room = Arc::clone(&self.room);
         let work = async move {
             let Ok(permit) = room.acquire_owned().await else { return Err(Code::Stopping.into()) };

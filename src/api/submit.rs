@@ -25,8 +25,8 @@ use crate::scheduler::outbound::guard::Purpose;
 use super::App;
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::Caller;
-use super::submission::{CallbackBody, Fault, Faults, KEY_WINDOW, MAX_KEY, MAX_PAYLOAD, Setting, TaskBody, Unfit};
 use super::schemas::Complaints;
+use super::submission::{CallbackBody, Fault, Faults, KEY_WINDOW, MAX_KEY, MAX_PAYLOAD, Setting, TaskBody, Unfit};
 use super::wire::ReceiptBody;
 use super::{near, render, schemas, submission};
 use crate::ledger::canonical;
@@ -74,9 +74,12 @@ impl From<Unfit> for ApiError {
     fn from(unfit: Unfit) -> Self {
         match unfit {
             Unfit::Invalid(faults) => invalid(faults),
-            Unfit::SemanticRoute => Self::from(Code::SemanticRoutingUnavailable).at("/text", "needs a capability beside it"),
+            Unfit::SemanticRoute => {
+                Self::from(Code::SemanticRoutingUnavailable).at("/text", "needs a capability beside it")
+            }
             Unfit::DeadlinePast { deadline } => {
-                Self::new(Code::DeadlinePast, format!("the deadline {deadline} has passed")).at("/deadline", "lies in the past")
+                Self::new(Code::DeadlinePast, format!("the deadline {deadline} has passed"))
+                    .at("/deadline", "lies in the past")
             }
             Unfit::PayloadTooLarge => {
                 Self::new(Code::BodyTooLarge, format!("a payload has at most {MAX_PAYLOAD} bytes"))
@@ -90,7 +93,9 @@ impl From<Unfit> for ApiError {
 /// Fields out of bounds as one problem.
 pub(super) fn invalid(faults: Vec<Fault>) -> ApiError {
     let detail = faults.first().map_or_else(String::new, |fault| format!("{} {}", fault.pointer, fault.detail));
-    faults.into_iter().fold(ApiError::new(Code::InvalidField, detail), |error, fault| error.at(fault.pointer, fault.detail))
+    faults
+        .into_iter()
+        .fold(ApiError::new(Code::InvalidField, detail), |error, fault| error.at(fault.pointer, fault.detail))
 }
 
 /// Checks a body and makes a proposal of it. `raw` is the text that `body` was parsed from.
@@ -148,7 +153,9 @@ pub(super) async fn prepare(
 /// 422 `egress-blocked` or `invalid-field`.
 pub(super) fn callback_may_be_called(app: &App, caller: &Caller, body: &CallbackBody, at: &str) -> ApiResult<()> {
     if let Err(refusal) = app.guard.check_url(&body.url, Purpose::Callback) {
-        return Err(ApiError::new(Code::EgressBlocked, refusal.to_string()).at(format!("{at}/url"), refusal.to_string()));
+        return Err(
+            ApiError::new(Code::EgressBlocked, refusal.to_string()).at(format!("{at}/url"), refusal.to_string())
+        );
     }
     match &body.secret_ref {
         Some(name) if !app.secrets.exists(&caller.namespace, name) => {

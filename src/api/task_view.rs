@@ -134,7 +134,7 @@ impl TaskView {
     pub(super) fn new(task: &Task, beside: Beside) -> Self {
         let spec = &*task.spec;
         let id = task.id().to_string();
-            let large = task.result.as_ref().is_some_and(|named| named.len > INLINE_RESULT);
+        let large = task.result.as_ref().is_some_and(|named| named.len > INLINE_RESULT);
         Self {
             state: task.status.kind().name(),
             capability: spec.capability.to_string(),
@@ -208,17 +208,13 @@ pub(super) fn waits(status: &Status) -> Option<serde_json::Value> {
         Status::Dispatched { reach_deadline, .. } => {
             Some(json!({"for": "acknowledgement", "until": reach_deadline.to_string()}))
         }
-        Status::Processing { work_deadline, .. } => {
-            Some(json!({"for": "outcome", "until": work_deadline.to_string()}))
-        }
+        Status::Processing { work_deadline, .. } => Some(json!({"for": "outcome", "until": work_deadline.to_string()})),
         Status::SlowReach { cause, act_at, .. } => {
             let until = act_at.map(|at| at.to_string());
             Some(json!({"for": "late-outcome", "cause": render::slow_cause(*cause), "until": until}))
         }
         Status::Retrying { until } => Some(json!({"for": "retry", "until": until.to_string()})),
-        Status::Orphaned { cause, .. } => {
-            Some(json!({"for": "replay", "cause": render::orphan_cause(*cause)}))
-        }
+        Status::Orphaned { cause, .. } => Some(json!({"for": "replay", "cause": render::orphan_cause(*cause)})),
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => None,
     }
 }

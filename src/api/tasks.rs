@@ -26,10 +26,10 @@ use crate::ledger::time::Millis;
 use super::App;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
 use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, Query, parse};
+use super::render;
 use super::submission::{MAX_KEY, TaskBody};
 use super::submit::{self, Accepted, Origin};
 use super::task_view::{self, TaskView};
-use super::render;
 use super::wire::ReceiptBody;
 
 /// The longest wait for a change.
@@ -106,9 +106,7 @@ fn answer(accepted: &Accepted) -> Response {
 async fn end_of(app: &App, id: ReachId, wait: Duration) -> Result<Option<Task>, Unavailable> {
     let watch = app.ledger.watch(id);
     watch
-        .until(wait, || async move {
-            Ok(app.ledger.task(id).await?.filter(|task| task.status.kind().is_terminal()))
-        })
+        .until(wait, || async move { Ok(app.ledger.task(id).await?.filter(|task| task.status.kind().is_terminal())) })
         .await
 }
 
@@ -201,7 +199,8 @@ pub(super) async fn get_task(
         let changed = watch
             .until(Duration::from_millis(wait), || async move {
                 let task = app.ledger.task(id).await?;
-                let differs = |task: &Task| if by_state { task.status.kind() != state } else { task.seqs.len() != seen };
+                let differs =
+                    |task: &Task| if by_state { task.status.kind() != state } else { task.seqs.len() != seen };
                 Ok::<_, Unavailable>(task.filter(differs))
             })
             .await?;

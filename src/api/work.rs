@@ -140,13 +140,8 @@ pub(super) async fn claim(
         in_flight: load.in_flight,
         mean_latency: load.mean_latency_ms.map(Millis),
     });
-    let request = ClaimRequest {
-        agent: caller.agent_key(agent),
-        incarnation: who.incarnation,
-        max,
-        wait: Millis(wait),
-        load,
-    };
+    let request =
+        ClaimRequest { agent: caller.agent_key(agent), incarnation: who.incarnation, max, wait: Millis(wait), load };
     let (intakes, slots) = bulk.split();
     let answer = app.ledger.work(intakes, Some(request)).await?;
     let outcomes = slots.outcomes(answer.outcomes);
@@ -184,7 +179,8 @@ async fn hand_over(
         tracing::error!(%error, "a claim's answer could not be written as JSON");
         ApiError::from(Code::Internal)
     })?;
-    let mut response = Response::new(axum::body::Body::new(GuardedBody { bytes: Some(bytes.into()), guard: Some(guard) }));
+    let mut response =
+        Response::new(axum::body::Body::new(GuardedBody { bytes: Some(bytes.into()), guard: Some(guard) }));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response.into_response())
 }
@@ -278,7 +274,10 @@ impl Bulk {
             if body.agent_id.as_deref().is_some_and(|agent| agent != who.agent.as_str())
                 || body.incarnation.is_some_and(|incarnation| incarnation != who.incarnation.0)
             {
-                return Err(ApiError::field(format!("{at}/agent_id"), "all reports of one call are of one agent's process"));
+                return Err(ApiError::field(
+                    format!("{at}/agent_id"),
+                    "all reports of one call are of one agent's process",
+                ));
             }
             // An id that does not parse is the same 404 as an absent one (semantics 37).
             let prepared = match shown.parse::<ReachId>() {
@@ -294,10 +293,13 @@ impl Bulk {
         let mut intakes = Vec::with_capacity(self.slots.len());
         let mut slots = Vec::with_capacity(self.slots.len());
         for (shown, prepared) in self.slots {
-            slots.push((shown, prepared.map(|prepared| {
-                intakes.push(prepared.intake);
-                prepared.size
-            })));
+            slots.push((
+                shown,
+                prepared.map(|prepared| {
+                    intakes.push(prepared.intake);
+                    prepared.size
+                }),
+            ));
         }
         (intakes, Slots(slots))
     }
@@ -355,7 +357,9 @@ fn reporter(caller: &Caller, agent: Option<&str>, incarnation: Option<u32>) -> A
 async fn single(app: &App, caller: &Caller, id: ReachId, op: Op, bytes: &[u8]) -> ApiResult<Json<Taken>> {
     caller.require(Scope::Work)?;
     let body: ReportBody<'_> = parse(bytes)?;
-    if body.op.is_some_and(|named| named != op) || body.reach_id.as_deref().is_some_and(|named| *named != id.to_string()) {
+    if body.op.is_some_and(|named| named != op)
+        || body.reach_id.as_deref().is_some_and(|named| *named != id.to_string())
+    {
         return Err(ApiError::field("/op", "the path names op and task"));
     }
     let who = reporter(caller, body.agent_id.as_deref(), body.incarnation)?;

@@ -160,9 +160,10 @@ fn look(
     let mut found = Vec::new();
     let first = match after {
         Some(agent_id) => Bound::Excluded(AgentKey { namespace: namespace.clone(), agent_id }),
-        None => match state.agents().keys().find(|key| key.namespace >= *namespace) {
-            Some(key) => Bound::Included(key.clone()),
-            None => return (found, None),
+        // The first character of the alphabet alone: the least id that there can be.
+        None => match AgentId::new("-") {
+            Ok(agent_id) => Bound::Included(AgentKey { namespace: namespace.clone(), agent_id }),
+            Err(_) => return (found, None),
         },
     };
     let agents = state.agents().range((first, Bound::Unbounded));

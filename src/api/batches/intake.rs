@@ -127,7 +127,8 @@ impl<'a> OpenBatch<'a> {
         let count = u32::try_from(lines.len()).unwrap_or(u32::MAX);
         let (app, caller, id) = (self.app, self.caller, self.id);
         // Side by side, for some wait for a schema check or a parent; most are ready at once.
-        let prepared = join_all(lines.into_iter().zip(first..).map(|(line, index)| prepare(app, caller, line, (id, index)))).await;
+        let prepared =
+            join_all(lines.into_iter().zip(first..).map(|(line, index)| prepare(app, caller, line, (id, index)))).await;
         let mut intakes: Vec<Intake> = Vec::with_capacity(prepared.len() + 1);
         let opens = self.opening.is_some();
         intakes.extend(self.opening.take());

@@ -28,11 +28,11 @@ use crate::ledger::time::Millis;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::extract::Json;
 use super::extract::{Caller, NoQuery, expect_content_type, parse, read_body};
 use super::submission::{CallbackBody, Faults, callback_spec};
 use super::submit::{self, NamedKey, draw_id, invalid};
 use super::tasks::idempotency_header;
-use super::extract::Json;
 use crate::ledger::canonical;
 
 use intake::OpenBatch;
@@ -137,9 +137,9 @@ async fn room(headers: &HeaderMap) -> ApiResult<Option<tokio::sync::SemaphorePer
     if announced.is_some_and(|len| len <= SMALL) {
         return Ok(None);
     }
-    ROOM.try_acquire().map(Some).map_err(|_| {
-        ApiError::new(Code::Busy, "too many large batches at a time").retry_after(Millis::secs(2))
-    })
+    ROOM.try_acquire()
+        .map(Some)
+        .map_err(|_| ApiError::new(Code::Busy, "too many large batches at a time").retry_after(Millis::secs(2)))
 }
 
 fn respond(answer: &BatchAnswer) -> Response {
@@ -233,7 +233,10 @@ fn callback(app: &App, caller: &Caller, body: Option<&CallbackBody>, at: &str) -
 }
 
 /// A new batch's id and its opening.
-fn opening(callback: Option<CallbackSpec>, idempotency: Option<IdempotencyKey>) -> (BatchId, crate::ledger::machine::command::Command) {
+fn opening(
+    callback: Option<CallbackSpec>,
+    idempotency: Option<IdempotencyKey>,
+) -> (BatchId, crate::ledger::machine::command::Command) {
     let batch = BatchId(draw_id());
     (batch, crate::ledger::machine::command::Command::OpenBatch { batch, callback, idempotency, bound: None })
 }

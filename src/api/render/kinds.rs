@@ -95,17 +95,23 @@ pub(super) fn body(body: &EventBody, bodies: &Bodies, f: &mut Fields) {
         }
         EventBody::TaskAttemptFailed(e) => {
             f.put("attempt", e.attempt.0).put("failure", failure(&e.failure, e.task, e.attempt.0, bodies));
-            f.put("started", match e.started {
-                Started::Never => "never",
-                Started::Maybe => "maybe",
-            });
+            f.put(
+                "started",
+                match e.started {
+                    Started::Never => "never",
+                    Started::Maybe => "maybe",
+                },
+            );
             f.put_some("outcome_digest", e.outcome.map(|d| d.to_string()));
         }
         EventBody::TaskRetryScheduled(e) => {
-            f.put("why", match e.why {
-                RetryWhy::AttemptFailed => "attempt-failed",
-                RetryWhy::Returned => "returned",
-            });
+            f.put(
+                "why",
+                match e.why {
+                    RetryWhy::AttemptFailed => "attempt-failed",
+                    RetryWhy::Returned => "returned",
+                },
+            );
             f.put("until", e.until.to_string());
         }
         EventBody::TaskOrphaned(e) => {
@@ -205,10 +211,13 @@ fn declaration(declared: &Declaration, f: &mut Fields) {
     let offers: Vec<_> = declared.offers.iter().map(|offer| offer.capability.to_string()).collect();
     f.put("capabilities", offers).put_some("version", text(declared.version.as_ref()));
     f.put_some("region", text(declared.region.as_ref()));
-    f.put("transport", match declared.transport {
-        Transport::Pull => "pull",
-        Transport::Http { .. } => "http",
-    });
+    f.put(
+        "transport",
+        match declared.transport {
+            Transport::Pull => "pull",
+            Transport::Http { .. } => "http",
+        },
+    );
     f.put("heartbeat_interval_ms", declared.heartbeat_interval.0);
     f.put("max_concurrency", declared.max_concurrency).put("max_pending", declared.max_pending);
     f.put("declaration", declared.body.to_string());
@@ -260,10 +269,13 @@ const fn stale_why(why: StaleWhy) -> &'static str {
 
 fn dispatched(e: &TaskDispatched, f: &mut Fields) {
     f.put("attempt", e.attempt.0).put("incarnation", e.incarnation.0).put("lease_digest", e.lease.0.to_string());
-    f.put("delivery", match e.delivery {
-        Delivery::Pull => "pull",
-        Delivery::Push => "push",
-    });
+    f.put(
+        "delivery",
+        match e.delivery {
+            Delivery::Pull => "pull",
+            Delivery::Push => "push",
+        },
+    );
     f.put("reach_deadline", e.reach_deadline.to_string()).put("explanation", explanation(&e.explanation));
 }
 
@@ -313,10 +325,13 @@ fn succeeded(e: &TaskSucceeded, f: &mut Fields) {
 
 fn about(callback: CallbackId, subject: CallbackSubject, f: &mut Fields) {
     f.put("callback_id", callback.to_string());
-    f.put("subject", match subject {
-        CallbackSubject::Task(_) => "task",
-        CallbackSubject::Batch(_) => "batch",
-    });
+    f.put(
+        "subject",
+        match subject {
+            CallbackSubject::Task(_) => "task",
+            CallbackSubject::Batch(_) => "batch",
+        },
+    );
 }
 
 fn attempted(e: &CallbackAttempted, f: &mut Fields) {
@@ -342,10 +357,13 @@ fn attempted(e: &CallbackAttempted, f: &mut Fields) {
 fn token(token: &Token, f: &mut Fields) {
     f.put("token_id", token.id.as_str()).put("name", &*token.name);
     f.put("scopes", token.scopes.iter().map(|scope| scope.name()).collect::<Vec<_>>());
-    f.put("reach", match &token.reach {
-        Reach::One(namespace) => namespace.to_string(),
-        Reach::All => "*".to_owned(),
-    });
+    f.put(
+        "reach",
+        match &token.reach {
+            Reach::One(namespace) => namespace.to_string(),
+            Reach::All => "*".to_owned(),
+        },
+    );
     f.put("agents", token.agents.iter().map(ToString::to_string).collect::<Vec<_>>());
     f.put("capabilities", token.capabilities.iter().map(ToString::to_string).collect::<Vec<_>>());
     f.put_some("expires_at", token.expires_at.map(|at| at.to_string()));

@@ -167,7 +167,10 @@ pub(crate) fn failure(failure: &Failure, message: Option<String>) -> Value {
 /// The type in the live feed and in callbacks: the kind with its first hyphen as a dot, and three friendlier names for
 /// agents (semantics 35).
 pub(crate) fn live_type(kind: EventKind) -> String {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "three kinds have a name of their own; the rest follow the rule")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "three kinds have a name of their own; the rest follow the rule"
+    )]
     match kind {
         EventKind::AgentRegistered | EventKind::AgentHealthy => "agent.online".to_owned(),
         EventKind::AgentLeft => "agent.offline".to_owned(),

@@ -14,11 +14,14 @@ use super::kinds::{body_ref, fingerprint, verdicts};
 
 /// Adds what was asked.
 pub(super) fn submission(s: &Submission, deadline: Timestamp, f: &mut Fields) {
-    f.put("state", match (s.approval, s.not_before) {
-        (Approval::Needed, _) => "awaiting-approval",
-        (Approval::NotNeeded, Some(_)) => "scheduled",
-        (Approval::NotNeeded, None) => "queued",
-    });
+    f.put(
+        "state",
+        match (s.approval, s.not_before) {
+            (Approval::Needed, _) => "awaiting-approval",
+            (Approval::NotNeeded, Some(_)) => "scheduled",
+            (Approval::NotNeeded, None) => "queued",
+        },
+    );
     f.put("capability", s.capability.as_str()).put("qos", qos(s.qos));
     f.put("idempotent", s.idempotence == Idempotence::Declared).put("deadline", deadline.to_string());
     f.put_some("payload_body", s.payload.as_ref().map(body_ref));
@@ -27,15 +30,21 @@ pub(super) fn submission(s: &Submission, deadline: Timestamp, f: &mut Fields) {
     f.put("reach_timeout_ms", s.reach_timeout.0).put("work_timeout_ms", s.work_timeout.0);
     f.put_some("sync_wait_ms", s.sync_wait.map(|wait| wait.0));
     f.put("retry", retry(&s.retry)).put("slow_reach", slow(s.slow_reach));
-    f.put("orphan", match s.orphan {
-        OrphanPolicy::Replay => "replay",
-        OrphanPolicy::Hold => "hold",
-    });
-    f.put("on_wait", match s.on_wait {
-        OnWait::Keep => "keep",
-        OnWait::Fail => "fail",
-        OnWait::Degrade => "degrade",
-    });
+    f.put(
+        "orphan",
+        match s.orphan {
+            OrphanPolicy::Replay => "replay",
+            OrphanPolicy::Hold => "hold",
+        },
+    );
+    f.put(
+        "on_wait",
+        match s.on_wait {
+            OnWait::Keep => "keep",
+            OnWait::Fail => "fail",
+            OnWait::Degrade => "degrade",
+        },
+    );
     f.put_some("context_path", s.context_path.as_deref());
     if !s.labels.is_empty() {
         let labels: Map<_, _> = s.labels.iter().map(|(name, value)| (name.to_string(), json!(&**value))).collect();

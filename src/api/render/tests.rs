@@ -38,7 +38,8 @@ fn semantics_27_a_message_is_shown_while_its_body_is_there_and_only_if_it_is_the
     let event = failed(&message);
     let key = wanted(&event.event).unwrap();
     assert_eq!(key, body_key(ReachId([1; 16]), BodyKind::Error, 3));
-    let text = |bodies: &Bodies| serde_json::to_value(super::event(&event, bodies)).unwrap()["failure"]["message"].clone();
+    let text =
+        |bodies: &Bodies| serde_json::to_value(super::event(&event, bodies)).unwrap()["failure"]["message"].clone();
     assert_eq!(text(&Bodies::new([(key.clone(), Some(message.clone()))])), "hello");
     assert_eq!(text(&Bodies::new([(key.clone(), None)])), Value::Null);
     let other = Body { salt: [2; 16], ..message };

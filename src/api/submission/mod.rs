@@ -203,11 +203,8 @@ fn labels(body: &TaskBody<'_>, faults: &mut Faults) -> Vec<(Text, Text)> {
             faults.add("/labels", "a label's name is not empty");
         }
         let name = faults.text(&pointer, Some(name), MAX_LABEL_NAME);
-        let value = if value.is_empty() {
-            Some(Arc::from(""))
-        } else {
-            faults.text(&pointer, Some(value), MAX_LABEL_VALUE)
-        };
+        let value =
+            if value.is_empty() { Some(Arc::from("")) } else { faults.text(&pointer, Some(value), MAX_LABEL_VALUE) };
         out.extend(name.zip(value));
     }
     out
@@ -215,9 +212,11 @@ fn labels(body: &TaskBody<'_>, faults: &mut Faults) -> Vec<(Text, Text)> {
 
 fn retry(body: &TaskBody<'_>, faults: &mut Faults) -> RetryPolicy {
     let default = RetryPolicy::default();
-    let RetryBody { max_retries, base_ms, factor, cap_ms } =
-        body.retry.as_ref().map_or(RetryBody { max_retries: None, base_ms: None, factor: None, cap_ms: None }, |given| {
-            RetryBody { ..*given }
+    let RetryBody { max_retries, base_ms, factor, cap_ms } = body
+        .retry
+        .as_ref()
+        .map_or(RetryBody { max_retries: None, base_ms: None, factor: None, cap_ms: None }, |given| RetryBody {
+            ..*given
         });
     let max_retries = max_retries.unwrap_or(default.max_retries);
     if max_retries > MAX_RETRIES {
@@ -236,9 +235,10 @@ fn retry(body: &TaskBody<'_>, faults: &mut Faults) -> RetryPolicy {
             default.factor_milli
         }),
     };
-    let mut retry_on = body.retry_on.as_ref().map_or(default.retry_on, |words| {
-        words.iter().copied().map(RetryCause::from).collect::<Vec<_>>()
-    });
+    let mut retry_on = body
+        .retry_on
+        .as_ref()
+        .map_or(default.retry_on, |words| words.iter().copied().map(RetryCause::from).collect::<Vec<_>>());
     retry_on.sort_unstable();
     retry_on.dedup();
     RetryPolicy { max_retries, base, factor_milli, cap, retry_on }

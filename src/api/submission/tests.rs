@@ -81,10 +81,23 @@ fn every_bound_is_told_with_its_pointer_and_all_at_once() {
         "slow_reach":{{"policy":"hand-over"}},"labels":{{"a/b":"{long}"}},"requires":{{"version":"new"}},"session_id":"a b",
         "context_path":"a\nb","callback":{{"url":"https://x","events":[]}},"payload":1,"payload_ref":"x"}}"#
     );
-    assert_eq!(pointers(&given), [
-        "/payload_ref", "/lifetime_ms", "/retry/max_retries", "/retry/cap_ms", "/retry/factor", "/reach_timeout_ms",
-        "/slow_reach/policy", "/session_id", "/context_path", "/labels/a~1b", "/requires/version", "/callback/events",
-    ]);
+    assert_eq!(
+        pointers(&given),
+        [
+            "/payload_ref",
+            "/lifetime_ms",
+            "/retry/max_retries",
+            "/retry/cap_ms",
+            "/retry/factor",
+            "/reach_timeout_ms",
+            "/slow_reach/policy",
+            "/session_id",
+            "/context_path",
+            "/labels/a~1b",
+            "/requires/version",
+            "/callback/events",
+        ]
+    );
 }
 
 #[test]
@@ -111,7 +124,8 @@ fn naive_and_past_times_are_refused_with_their_pointer() {
 #[test]
 fn unknown_fields_are_refused_with_their_path() {
     let refused = |json: &str| parse::<TaskBody<'_>>(json.as_bytes()).unwrap_err();
-    let pointer = |error: &ApiError| serde_json::to_value(error).unwrap()["errors"][0]["pointer"].as_str().unwrap().to_owned();
+    let pointer =
+        |error: &ApiError| serde_json::to_value(error).unwrap()["errors"][0]["pointer"].as_str().unwrap().to_owned();
     let error = refused(r#"{"capability":"a.b","retry":{"max":3}}"#);
     assert_eq!((error.code().name(), pointer(&error)), ("unknown-field", "/retry/max".to_owned()));
     let error = refused(r#"{"capability":"a.b","labels":{"a":"1","b":2}}"#);
