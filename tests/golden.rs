@@ -1,0 +1,71 @@
+//! Golden bytes: what the ledger has written once must be read for ever.
+//!
+//! `tests/golden/events/<kind>.v<version>.hex` holds the frames of samples of one event kind, one a line. Files are only
+//! ever added. A missing one is written with `REACH_FIX=1`; one that differs is never overwritten: a new shape is a new
+//! version of its kind.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use agent_reach::ledger::machine::event::{Event, EventKind};
+use agent_reach::ledger::store::codec::{KIND_VERSION, decode_event, encode_event};
+
+#[path = "golden/samples.rs"]
+mod samples;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/events")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        write!(out, "{byte:02x}").expect("a string takes every write");
+        out
+    })
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+fn by_kind() -> BTreeMap<EventKind, Vec<Event>> {
+    let mut kinds: BTreeMap<EventKind, Vec<Event>> = BTreeMap::new();
+    for event in samples::events() {
+        kinds.entry(event.body.kind()).or_default().push(event);
+    }
+    kinds
+}
+
+#[test]
+fn every_event_kind_is_written_as_its_golden_bytes_and_read_back_from_them() {
+    let kinds = by_kind();
+    let missing: Vec<_> = EventKind::ALL.iter().filter(|kind| !kinds.contains_key(kind)).collect();
+    assert!(missing.is_empty(), "kinds without a sample: {missing:?}");
+    for (kind, events) in kinds {
+        let path = folder().join(format!("{}.v{KIND_VERSION}.hex", kind.name()));
+        let lines: String = events.iter().map(|event| hex(&encode_event(event).unwrap()) + "\n").collect();
+        if !path.exists() {
+            assert_eq!(std::env::var("REACH_FIX").as_deref(), Ok("1"), "{path:?} is missing; REACH_FIX=1 writes it");
+            fs::write(&path, &lines).unwrap();
+        }
+        let golden = fs::read_to_string(&path).unwrap();
+        assert_eq!(lines, golden, "{}: its bytes changed; a new shape is a new version of the kind", kind.name());
+        let read: Vec<_> = golden.lines().map(|line| decode_event(&unhex(line)).unwrap()).collect();
+        assert_eq!(read, events, "{}", kind.name());
+    }
+}
+
+#[test]
+fn every_golden_file_belongs_to_a_kind_and_reads() {
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let kind = EventKind::ALL.iter().find(|kind| name.starts_with(&format!("{}.v", kind.name())));
+        let kind = kind.unwrap_or_else(|| panic!("{name} belongs to no kind"));
+        for line in fs::read_to_string(&path).unwrap().lines() {
+            assert_eq!(decode_event(&unhex(line)).unwrap().body.kind(), *kind, "{name}");
+        }
+    }
+}
