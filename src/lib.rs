@@ -5,7 +5,9 @@
 //! decides. That is the whole architecture; ARCHITECTURE.md has the picture.
 
 pub mod api;
+pub mod config;
 pub mod hub;
 pub mod ledger;
 pub mod recovery;
 pub mod scheduler;
+pub mod telemetry;
