@@ -1,3 +1,182 @@
-//! The `reach` binary.
+//! `reach`: a hub, and everything that its people do with it.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `serve.rs`, `verify.rs` | the hub itself: run it, check its ledger, repair it |
+//! | `ctl/` | the operator's CLI, over HTTP only |
+//! | `smoke.rs` | does this hub deliver? |
+//! | `demo/`, `worker.rs`, `work.rs` | a hub and a fleet of real processes, killed on purpose, and the proof |
+//! | `bench/` | open-loop load and what came out of it |
+//! | `workload.rs`, `times.rs` | arrival traces and histograms, shared by demo and bench |
+//! | `client.rs`, `output.rs`, `exit.rs` | the hub over HTTP; what is printed; exit codes |
 
-fn main() {}
+mod bench;
+mod child;
+mod client;
+mod ctl;
+mod demo;
+mod exit;
+mod output;
+mod scratch;
+mod serve;
+mod smoke;
+mod times;
+mod verify;
+mod work;
+mod worker;
+mod workload;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use client::{Client, Connect};
+use ctl::Context;
+use exit::{Failure, Outcome};
+use output::{Chatter, Format};
+
+/// The reach layer for fleets of agents: a hub, and everything that its people do with it.
+#[derive(Debug, Parser)]
+#[command(name = "reach", version, propagate_version = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    connect: Connect,
+    /// How data is printed on stdout
+    #[arg(long, short, global = true, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// Only data and errors
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a hub
+    Serve(serve::Serve),
+    /// Print the configuration with its documentation and defaults
+    Config(serve::ShowConfig),
+    /// See it work: a hub, five workers, two thousand tasks, three kills, and the proof that nothing was lost
+    Demo(demo::Demo),
+    /// Put a hub under load and measure it
+    Bench(bench::Bench),
+    /// Check a ledger on disk: every event, every hash
+    Verify(verify::Verify),
+    /// Make a damaged ledger usable again, at the price of its damaged end
+    Repair(verify::Repair),
+    #[command(flatten)]
+    Talk(Talk),
+    /// Completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// An agent process of the demo
+    #[command(hide = true)]
+    DemoWorker(worker::Args),
+}
+
+/// What is one conversation with a hub.
+#[derive(Debug, Subcommand)]
+enum Talk {
+    /// Does this hub deliver? Sends requests to a temporary agent of its own
+    Smoke(smoke::Smoke),
+    /// Agents
+    #[command(subcommand)]
+    Agents(ctl::agents::Command),
+    /// Tasks
+    #[command(subcommand)]
+    Tasks(ctl::tasks::Command),
+    /// Submit a task, or a file of them
+    Submit(Box<ctl::submit::Submit>),
+    /// Batches
+    #[command(subcommand)]
+    Batches(ctl::batches::Command),
+    /// Everything that ever happened to a task
+    History(ctl::history::History),
+    /// Why a task is where it is, or where one would go
+    Explain(ctl::policies::Explain),
+    /// The feed of events
+    Events(ctl::events::Events),
+    /// Callbacks and their signing secrets
+    #[command(subcommand)]
+    Callbacks(ctl::callbacks::Command),
+    /// Access tokens
+    #[command(subcommand)]
+    Tokens(ctl::tokens::Command),
+    /// Rules
+    #[command(subcommand)]
+    Policies(ctl::policies::Command),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let format = cli.output;
+    client::install_tls();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell(format);
+            ExitCode::from(failure.code() as u8)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Outcome {
+    let chatter = if cli.quiet { Chatter::Quiet } else { Chatter::Normal };
+    match cli.command {
+        Command::Serve(serve) => serve::run(&serve),
+        Command::Config(show) => serve::show_config(&show),
+        Command::Verify(verify) => verify::run(&verify, cli.output, chatter),
+        Command::Repair(repair) => verify::repair(&repair, cli.output),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "reach", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::Demo(demo) => on_threads(demo::run(&demo, chatter)),
+        // One thread: the load generator shares the machine with what it measures.
+        Command::Bench(bench) => on_one_thread(bench::run(&bench, &cli.connect, cli.output, chatter)),
+        Command::DemoWorker(args) => on_one_thread(worker::run(&args, &cli.connect)),
+        Command::Talk(talk) => {
+            let context = Context { client: Client::new(&cli.connect)?, format: cli.output, chatter };
+            on_one_thread(converse(&context, talk))
+        }
+    }
+}
+
+async fn converse(context: &Context, talk: Talk) -> Outcome {
+    match talk {
+        Talk::Smoke(smoke) => smoke::run(context, &smoke).await,
+        Talk::Agents(command) => ctl::agents::run(context, command).await,
+        Talk::Tasks(command) => ctl::tasks::run(context, command).await,
+        Talk::Submit(submit) => ctl::submit::run(context, *submit).await,
+        Talk::Batches(command) => ctl::batches::run(context, command).await,
+        Talk::History(history) => ctl::history::run(context, &history).await,
+        Talk::Explain(explain) => ctl::policies::explain(context, &explain).await,
+        Talk::Events(events) => ctl::events::run(context, &events).await,
+        Talk::Callbacks(command) => ctl::callbacks::run(context, command).await,
+        Talk::Tokens(command) => ctl::tokens::run(context, command).await,
+        Talk::Policies(command) => ctl::policies::run(context, command).await,
+    }
+}
+
+fn on_one_thread(work: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::new(format!("no runtime: {error}")))?.block_on(work)
+}
+
+fn on_threads(work: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| Failure::new(format!("no runtime: {error}")))?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

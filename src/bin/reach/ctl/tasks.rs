@@ -1,0 +1,189 @@
+//! `reach tasks`: what became of them, and why.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::ctl::agents::without_nulls;
+use crate::ctl::{Context, pair, span};
+use crate::exit::{Code, Failure, Outcome};
+use crate::output::{self, Format, field};
+
+/// The states that nobody moves on.
+pub(crate) const TERMINAL: [&str; 5] = ["succeeded", "failed", "dead-letter", "expired", "cancelled"];
+/// One long-poll asks for so long.
+const LONG_POLL: Duration = Duration::from_secs(20);
+
+/// What to do with tasks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List tasks, newest first
+    List(List),
+    /// Show one task
+    Show(One),
+    /// Call it off
+    Cancel {
+        /// Task id
+        reach_id: String,
+        /// Why, for the record
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Submit a finished one again, as a new task
+    Redrive {
+        /// Task id
+        reach_id: String,
+        /// Why, for the record
+        #[arg(long)]
+        reason: Option<String>,
+        /// Also if an attempt may have run
+        #[arg(long)]
+        include_ambiguous: bool,
+    },
+    /// Why it is where it is, and what would move it on
+    Explain(One),
+    /// Wait for its end: exit code 0 when it succeeded, 6 when it did not, 7 when the wait is over
+    Wait {
+        /// Task id
+        reach_id: String,
+        /// How long
+        #[arg(long, value_parser = span, default_value = "5m")]
+        timeout: u64,
+    },
+    /// Print its result
+    Result(One),
+    /// Print its payload
+    Payload(One),
+}
+
+/// One task.
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// Task id
+    reach_id: String,
+}
+
+/// Filters.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// In this state, or in one of these with commas between
+    #[arg(long)]
+    state: Option<String>,
+    /// Of this capability
+    #[arg(long)]
+    capability: Option<String>,
+    /// Last held by this agent
+    #[arg(long)]
+    agent: Option<String>,
+    /// In this session
+    #[arg(long)]
+    session: Option<String>,
+    /// In this batch
+    #[arg(long)]
+    batch: Option<String>,
+    /// With this label, name=value
+    #[arg(long, value_parser = pair)]
+    label: Option<(String, String)>,
+    /// With this class of failure
+    #[arg(long)]
+    failure_class: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+}
+
+/// Runs it.
+pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
+    let client = &context.client;
+    match command {
+        Command::List(filters) => list(context, filters).await?,
+        Command::Show(One { reach_id }) => {
+            context.print_object(&client.get(&["v1", "tasks", &reach_id], &[]).await?);
+        }
+        Command::Cancel { reach_id, reason } => {
+            let body = without_nulls(json!({"reason": reason}));
+            context.print_object(&client.post(&["v1", "tasks", &reach_id, "cancel"], &body).await?);
+        }
+        Command::Redrive { reach_id, reason, include_ambiguous } => {
+            let mut body = without_nulls(json!({"reason": reason}));
+            if include_ambiguous && let Some(fields) = body.as_object_mut() {
+                fields.insert("include_ambiguous".to_owned(), Value::Bool(true));
+            }
+            context.print_object(&client.post(&["v1", "tasks", &reach_id, "redrive"], &body).await?);
+        }
+        Command::Explain(One { reach_id }) => {
+            output::json(&client.get(&["v1", "tasks", &reach_id, "explain"], &[]).await?);
+        }
+        Command::Wait { reach_id, timeout } => {
+            let task = wait(client, &reach_id, Duration::from_millis(timeout)).await?;
+            context.print_object(&task);
+            return unsuccessful(&task);
+        }
+        Command::Result(One { reach_id }) => raw_body(context, &reach_id, "result").await?,
+        Command::Payload(One { reach_id }) => raw_body(context, &reach_id, "payload").await?,
+    }
+    Ok(())
+}
+
+async fn list(context: &Context, filters: List) -> Outcome {
+    let mut query = Vec::new();
+    let pairs = [
+        ("state", filters.state),
+        ("capability", filters.capability),
+        ("agent_id", filters.agent),
+        ("session_id", filters.session),
+        ("batch_id", filters.batch),
+        ("label", filters.label.map(|(name, value)| format!("{name}:{value}"))),
+        ("failure_class", filters.failure_class),
+    ];
+    query.extend(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    let listing = context.client.list(&["v1", "tasks"], &query, filters.limit).await?;
+    context.print_list(
+        listing,
+        &[
+            ("reach id", "/reach_id"),
+            ("state", "/state"),
+            ("capability", "/capability"),
+            ("qos", "/qos"),
+            ("attempt", "/attempt"),
+            ("agent", "/agent_id"),
+            ("failure", "/failure/code"),
+            ("submitted", "/submitted_at"),
+        ],
+    );
+    Ok(())
+}
+
+async fn raw_body(context: &Context, reach_id: &str, which: &str) -> Outcome {
+    let body = context.client.get(&["v1", "tasks", reach_id, which], &[]).await?;
+    match body.as_str() {
+        Some(text) if context.format == Format::Table => output::data(text),
+        Some(_) | None => output::json(&body),
+    }
+    Ok(())
+}
+
+/// Waits for a task's end, at most so long.
+pub(crate) async fn wait(client: &Client, reach_id: &str, patience: Duration) -> Outcome<Value> {
+    let end = Instant::now() + patience;
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).min(LONG_POLL);
+        let wait_ms = u64::try_from(left.as_millis()).unwrap_or(0);
+        let task = client.get(&["v1", "tasks", reach_id], &[("wait_ms", wait_ms.to_string())]).await?;
+        if TERMINAL.contains(&field(&task, "/state").as_str()) {
+            return Ok(task);
+        }
+        if left.is_zero() {
+            let state = field(&task, "/state");
+            return Err(Failure::Other(Code::Timeout, format!("{reach_id} is still {state}")));
+        }
+    }
+}
+
+/// Exit code 6 for a task that ended without success.
+pub(crate) fn unsuccessful(task: &Value) -> Outcome {
+    if field(task, "/state") == "succeeded" { Ok(()) } else { Err(Failure::Told(Code::TaskUnsuccessful)) }
+}

@@ -1,0 +1,180 @@
+//! How a command ends: exit codes that scripts can use, and errors that say what to do next.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::output::{self, Format};
+
+/// Exit codes, stable. 2 (usage) comes from the argument parser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// It failed.
+    Failure = 1,
+    /// It was called wrongly.
+    Usage = 2,
+    /// There is no such thing, or not for this token.
+    NotFound = 3,
+    /// The token is missing, wrong or may not do this.
+    Auth = 4,
+    /// It is not in the state that the call needs.
+    Conflict = 5,
+    /// The task ended, but not with success.
+    TaskUnsuccessful = 6,
+    /// The wait is over.
+    Timeout = 7,
+    /// The hub does not answer.
+    Unreachable = 8,
+    /// The ledger failed: what was not acknowledged may be there or not.
+    LedgerFailed = 70,
+}
+
+/// An RFC 9457 problem, as the hub sends it.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Problem {
+    /// HTTP status.
+    #[serde(default)]
+    pub(crate) status: u16,
+    /// Stable code.
+    #[serde(default)]
+    pub(crate) code: String,
+    /// What happened, for people.
+    #[serde(default)]
+    pub(crate) detail: String,
+    /// Short title.
+    #[serde(default)]
+    pub(crate) title: String,
+    /// Fields at fault.
+    #[serde(default)]
+    pub(crate) errors: Vec<Fault>,
+    /// What to do next: words, or objects with more.
+    #[serde(default)]
+    pub(crate) suggestions: Vec<Value>,
+    /// The whole body, for `--output json`.
+    #[serde(skip)]
+    pub(crate) whole: Value,
+}
+
+/// One field at fault.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Fault {
+    /// JSON pointer into the body.
+    #[serde(default)]
+    pub(crate) pointer: String,
+    /// What is wrong there.
+    #[serde(default)]
+    pub(crate) detail: String,
+}
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The hub refused.
+    Refused(Box<Problem>),
+    /// Anything else, with its exit code and a sentence for the person.
+    Other(Code, String),
+    /// It was told already; only the exit code is left to give.
+    Told(Code),
+}
+
+/// What commands return.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A plain failure.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self::Other(Code::Failure, text.into())
+    }
+
+    /// Its exit code.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::Refused(problem) => match problem.status {
+                401 | 403 => Code::Auth,
+                404 => Code::NotFound,
+                408 | 504 => Code::Timeout,
+                409 | 412 => Code::Conflict,
+                _ => Code::Failure,
+            },
+            Self::Other(code, _) | Self::Told(code) => *code,
+        }
+    }
+
+    /// Tells it on stderr.
+    pub(crate) fn tell(&self, format: Format) {
+        match self {
+            Self::Refused(problem) if format == Format::Json => output::note(&problem.whole.to_string()),
+            Self::Refused(problem) => output::note(&problem.readable()),
+            Self::Other(code, text) if format == Format::Json => {
+                let code = format!("{code:?}").to_lowercase();
+                output::note(&serde_json::json!({"code": code, "detail": text}).to_string());
+            }
+            Self::Other(_, text) => output::note(&format!("error: {}", tame_lines(text))),
+            Self::Told(_) => {}
+        }
+    }
+}
+
+impl Problem {
+    /// The problem of an answer's body; a body that is none still says its status.
+    pub(crate) fn of(status: u16, body: &[u8]) -> Self {
+        let whole: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let mut problem = Self::deserialize(&whole).unwrap_or_default();
+        problem.status = status;
+        if problem.code.is_empty() {
+            problem.code = format!("http-{status}");
+        }
+        problem.whole =
+            if whole.is_object() { whole } else { serde_json::json!({"status": status, "code": problem.code}) };
+        problem
+    }
+
+    fn readable(&self) -> String {
+        let said = if self.detail.is_empty() { &self.title } else { &self.detail };
+        let mut text = format!("error: {} ({}): {}", output::tame(&self.code), self.status, output::tame(said));
+        for fault in &self.errors {
+            let at = if fault.pointer.is_empty() { "/" } else { &fault.pointer };
+            let _ = write!(text, "\n  at {}: {}", output::tame(at), output::tame(&fault.detail));
+        }
+        for hint in &self.suggestions {
+            let hint = hint.as_str().map_or_else(|| hint.to_string(), str::to_owned);
+            let _ = write!(text, "\n  try: {}", output::tame(&hint));
+        }
+        text
+    }
+}
+
+/// Our own multi-line texts keep their line breaks.
+fn tame_lines(text: &str) -> String {
+    text.lines().map(output::tame).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_shows_code_detail_field_and_what_to_do() {
+        let body = br#"{"code":"capability-not-registered","detail":"nobody offers x.y","errors":[{"pointer":"/capability","detail":"x.y"}],"suggestions":["x.z"]}"#;
+        insta::assert_snapshot!(Problem::of(422, body).readable(), @r"
+        error: capability-not-registered (422): nobody offers x.y
+          at /capability: x.y
+          try: x.z
+        ");
+    }
+
+    #[test]
+    fn an_answer_that_is_no_problem_document_still_says_its_status() {
+        let problem = Problem::of(502, b"<html>");
+        assert_eq!(problem.code, "http-502");
+        assert_eq!(Failure::Refused(Box::new(problem)).code(), Code::Failure);
+    }
+
+    #[test]
+    fn the_exit_code_follows_the_status() {
+        for (status, code) in [(401, Code::Auth), (403, Code::Auth), (404, Code::NotFound), (409, Code::Conflict)] {
+            assert_eq!(Failure::Refused(Box::new(Problem::of(status, b""))).code(), code);
+        }
+    }
+}
