@@ -1,0 +1,5 @@
+//! The `reach` binary as people and scripts meet it: what it prints where, and how it ends.
+
+mod hub;
+mod offline;
+mod running;

@@ -1,0 +1,164 @@
+//! With a hub.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+
+use crate::hub::{Hub, TOKEN, code, reach, stderr, stdout};
+
+#[test]
+fn a_fresh_development_hub_prints_its_token_and_then_that_it_is_ready() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = reach();
+    command.args(["serve", "--dev"]);
+    let hub = Hub::start(command, &folder.path().join("data"));
+    let token = hub.said.iter().find_map(|line| line.strip_prefix("token: ")).expect("a token line");
+    assert!(token.len() >= 16);
+    let output = reach().env("REACH_URL", &hub.url).env("REACH_TOKEN", token).args(["agents", "list"]).output();
+    assert_eq!(code(&output.expect("starts")), 0);
+    assert_eq!(hub.stop(), 0);
+}
+
+#[test]
+fn the_first_start_writes_an_admin_token_that_only_its_owner_can_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let mut command = reach();
+    command.arg("serve");
+    let hub = Hub::start(command, &data);
+    let file = data.join("admin-token");
+    assert!(hub.said.iter().any(|line| line.contains("admin-token")), "{:?}", hub.said);
+    assert_eq!(std::fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let mut command = reach();
+    command.env("REACH_URL", &hub.url).env("REACH_NAMESPACE", "main").arg("--token-file").arg(&file);
+    let made = command.args(["tokens", "create", "--name", "ops", "--scope", "read"]).output().expect("starts");
+    assert_eq!(code(&made), 0, "{}", stderr(&made));
+    let made = stdout(&made);
+    let listed = reach()
+        .env("REACH_URL", &hub.url)
+        .env("REACH_TOKEN", made.trim())
+        .args(["agents", "list", "--output", "json"])
+        .output()
+        .expect("starts");
+    assert_eq!((code(&listed), stdout(&listed).as_str()), (0, "[]\n"), "{}", stderr(&listed));
+}
+
+#[test]
+fn a_task_is_submitted_shown_cancelled_and_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    hub.register("idle-1", "idle.work");
+    let submitted = hub.json(&["submit", "idle.work", "--payload", "{\"n\":1}", "--idempotency-key", "k1"]);
+    let id = submitted["reach_id"].as_str().expect("an id");
+    let again = hub.json(&["submit", "idle.work", "--payload", "{\"n\":1}", "--idempotency-key", "k1"]);
+    assert_eq!((again["reach_id"].as_str(), &again["replayed"]), (Some(id), &json!(true)));
+    assert_eq!(hub.json(&["tasks", "show", id])["state"], "queued");
+    assert_eq!(hub.json(&["tasks", "list", "--state", "queued"]).as_array().map(Vec::len), Some(1));
+    assert_eq!(hub.json(&["tasks", "payload", id]), json!({"n": 1}));
+    let waited = hub.reach(&["tasks", "wait", id, "--timeout", "50ms"]);
+    assert_eq!(code(&waited), 7, "{}", stderr(&waited));
+    assert_eq!(hub.json(&["tasks", "cancel", id, "--reason", "test"])["state"], "cancelled");
+    let ended = hub.reach(&["tasks", "wait", id]);
+    assert_eq!(code(&ended), 6, "{}", stderr(&ended));
+    let again = hub.reach(&["tasks", "cancel", id]);
+    assert_eq!(code(&again), 5, "{}", stderr(&again));
+    let timeline = stdout(&hub.reach(&["history", id]));
+    assert!(timeline.contains("task-submitted") && timeline.contains("task-cancelled"), "{timeline}");
+    let kinds = stdout(&hub.reach(&["events", "--kind", "task-cancelled"]));
+    assert_eq!(kinds.lines().count(), 1, "{kinds}");
+}
+
+#[test]
+fn a_file_of_submissions_is_taken_and_its_refused_lines_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    hub.register("idle-1", "idle.work");
+    let file = folder.path().join("batch.ndjson");
+    std::fs::write(&file, "{\"capability\":\"idle.work\"}\n{\"capability\":\"no.body\"}\n").expect("writable");
+    let output = hub.reach(&["submit", "--batch", file.to_str().expect("UTF-8"), "--output", "json"]);
+    assert_eq!(code(&output), 1);
+    let answer: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert!(answer["outcomes"][0]["reach_id"].is_string());
+    assert_eq!(answer["outcomes"][1]["problem"]["code"], "capability-not-registered");
+    let told = hub.reach(&["submit", "--batch", file.to_str().expect("UTF-8")]);
+    assert!(stderr(&told).contains("line 1: capability-not-registered"), "{}", stderr(&told));
+}
+
+#[test]
+fn refusals_have_their_exit_codes_and_say_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    hub.register("weather-1", "weather.forecast");
+    let absent = hub.reach(&["tasks", "show", "reach_01kb0000000000000000000000"]);
+    assert_eq!(code(&absent), 3, "{}", stderr(&absent));
+    let wrong = reach().env("REACH_URL", &hub.url).env("REACH_TOKEN", "wrong").args(["agents", "list"]).output();
+    assert_eq!(code(&wrong.expect("starts")), 4);
+    let near = hub.reach(&["submit", "weather.forcast"]);
+    assert_eq!(code(&near), 3);
+    assert!(
+        stderr(&near).contains("capability-not-registered") && stderr(&near).contains("weather.forecast"),
+        "{}",
+        stderr(&near)
+    );
+}
+
+#[test]
+fn smoke_says_how_many_came_through_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    let report = hub.json(&["smoke"]);
+    assert_eq!((&report["requests"], &report["succeeded"]), (&json!(10), &json!(10)), "{report}");
+    let agents = hub.json(&["agents", "list"]);
+    let active = agents.as_array().into_iter().flatten().filter(|agent| agent["standing"] == "active").count();
+    assert_eq!(active, 0, "{agents}");
+}
+
+#[test]
+fn a_stopped_ledger_verifies_and_a_running_one_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let hub = Hub::dev(&data);
+    hub.register("idle-1", "idle.work");
+    hub.json(&["submit", "idle.work"]);
+    let path = data.to_str().expect("UTF-8");
+    let busy = hub.reach(&["verify", "--data", path]);
+    assert_eq!(code(&busy), 1, "{}", stdout(&busy));
+    assert_eq!(hub.stop(), 0);
+    let output = reach().args(["verify", "--output", "json", "--data", path]).output().expect("starts");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(report["sound"], true);
+    assert!(report["events"].as_u64().is_some_and(|events| events >= 4), "{report}");
+}
+
+#[test]
+fn policies_are_changed_with_a_reason_and_the_others_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    let before = hub.json(&["policies", "show"]);
+    let after = hub.json(&["policies", "set", "lane_bound=5000", "--reason", "test"]);
+    assert_eq!(after["policy"]["lane_bound"], 5_000);
+    assert_eq!(after["policy"]["lost_after"], before["policy"]["lost_after"]);
+}
+
+#[test]
+fn a_callback_secret_is_shown_once_and_listed_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    let secret = stdout(&hub.reach(&["callbacks", "secrets", "create", "travel"]));
+    assert!(secret.starts_with("whsec_"), "{secret}");
+    let listed = stdout(&hub.reach(&["callbacks", "secrets", "list"]));
+    assert!(listed.contains("travel") && !listed.contains(secret.trim()), "{listed}");
+}
+
+#[test]
+fn a_token_never_reaches_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let hub = Hub::dev(&data);
+    hub.register("idle-1", "idle.work");
+    hub.json(&["submit", "idle.work", "--payload", "\"a-secret-payload\""]);
+    hub.stop();
+    let log = std::fs::read_to_string(data.with_extension("log")).expect("a log");
+    assert!(!log.contains(TOKEN) && !log.contains("a-secret-payload"));
+}
