@@ -121,7 +121,7 @@ impl Sweep {
         // One of each namespace in turn, from the one after the last served: a large loss does not starve a small one.
         let names: Vec<Namespace> = self.wards.keys().cloned().collect();
         let start = names.partition_point(|name| self.last.as_ref().is_some_and(|last| name <= last));
-        let mut ring: Vec<Namespace> = names.into_iter().collect();
+        let mut ring = names;
         ring.rotate_left(start);
         while proposals.len() < room && !ring.is_empty() {
             ring.retain(|name| {
@@ -137,7 +137,7 @@ impl Sweep {
                 found
             });
         }
-        self.wards.retain(|_, ward| !ward.waiting.is_empty() || ward.bucket.next_at(now) > now);
+        self.wards.retain(|_, ward| !ward.waiting.is_empty() || !ward.bucket.is_full(now));
         proposals
     }
 

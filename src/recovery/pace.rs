@@ -66,9 +66,12 @@ impl Bucket {
         there
     }
 
-    /// Gives one back that was not used.
-    pub fn give_back(&mut self) {
-        self.parts = self.parts.saturating_add(PARTS).min(self.capacity());
+    /// Is nothing missing at `now`? Then forgetting the bucket loses nothing.
+    #[must_use]
+    pub fn is_full(&self, now: Timestamp) -> bool {
+        let mut then = *self;
+        then.refill(now);
+        then.parts == then.capacity()
     }
 
     /// When the next token is there: `now` if one is.

@@ -164,6 +164,23 @@ fn semantics_40_orphans_come_back_at_the_namespace_rate_with_a_quarter_as_burst(
 }
 
 #[test]
+fn r1_a_second_loss_right_after_the_first_finds_no_fresh_burst() {
+    let mut world = World::new();
+    orphans(&mut world, 5, OrphanPolicy::Replay);
+    world.cycle();
+    assert_eq!(orphaned(&world), 0);
+    world.pass(50);
+    world.cycle();
+    world.register("a", declaration(10));
+    let held = world.cycle();
+    assert_eq!(held.len(), 5);
+    held.iter().for_each(|dispatch| world.ack(dispatch.task));
+    world.lose("a");
+    world.cycle();
+    assert_eq!(orphaned(&world), 4, "one token came in 50 ms");
+}
+
+#[test]
 fn a_held_orphan_waits_for_a_word_and_costs_the_sweep_nothing() {
     let mut world = World::new();
     orphans(&mut world, 3, OrphanPolicy::Hold);
