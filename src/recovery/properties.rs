@@ -68,7 +68,7 @@ fn three_missed_intervals_are_unhealthy_and_nine_are_lost() {
 }
 
 #[test]
-fn a_beat_starts_the_count_anew_and_live_thresholds_hold_at_once() {
+fn a_beat_starts_the_count_anew() {
     let mut world = World::new();
     world.register("a", declaration(1));
     for _ in 0..5 {
@@ -77,6 +77,12 @@ fn a_beat_starts_the_count_anew_and_live_thresholds_hold_at_once() {
         world.cycle();
         assert_eq!(health(&world, "a"), Health::Healthy);
     }
+}
+
+#[test]
+fn live_thresholds_hold_at_once_and_not_only_from_the_next_beat_on() {
+    let mut world = World::new();
+    world.register("a", declaration(1));
     world.pass(6_000);
     set_policy(&mut world, |policy| policy.unhealthy_after = 1);
     world.cycle();
