@@ -79,7 +79,7 @@ impl Dispatcher {
         let mut open: JoinSet<()> = JoinSet::new();
         let mut keys: HashMap<tokio::task::Id, Key> = HashMap::new();
         let (mut seen, mut is_due) = (0, true);
-        loop {
+        while !self.stop.is_cancelled() {
             let (phase, pushes) = {
                 let published = follow.borrow_and_update();
                 (published.phase, published.pushes)
@@ -96,7 +96,7 @@ impl Dispatcher {
                     let hand = Arc::clone(&hand);
                     keys.insert(open.spawn(async move { hand.deliver(push, room).await }).id(), key);
                 }
-                if is_due && !self.stop.is_cancelled() {
+                if is_due {
                     continue;
                 }
             }

@@ -1,1 +1,0 @@
-//! In-process tests.
