@@ -80,6 +80,8 @@ pub(super) struct Sender {
     pub(super) ledger: Ledger,
     pub(super) http: HttpClient,
     pub(super) secrets: Arc<Secrets>,
+    /// When the hub started to send: the ramp begins here.
+    pub(super) started: Timestamp,
     pub(super) stop: CancellationToken,
 }
 
@@ -147,7 +149,7 @@ impl Sender {
         let mut follow = self.ledger.follow();
         let attempt =
             Arc::new(Attempt { ledger: self.ledger.clone(), http: self.http.clone(), secrets: self.secrets.clone() });
-        let mut desk = Desk::new(self.ledger.now());
+        let mut desk = Desk::new(self.started);
         let mut open: JoinSet<Ended> = JoinSet::new();
         let mut running: HashMap<tokio::task::Id, (String, CallbackId)> = HashMap::new();
         let (mut seen, mut looked) = (None, Instant::now());

@@ -92,9 +92,8 @@ pub fn spawn(ledger: &Ledger, options: Options) -> Result<Handle, SetupError> {
             .run(),
     );
     workers.spawn(Cancels { ledger: ledger.clone(), http: http.clone(), stop: stop.clone() }.run());
-    workers.spawn(
-        Sender { ledger: ledger.clone(), http: http.clone(), secrets: options.secrets, stop: stop.clone() }.run(),
-    );
+    let (secrets, started) = (options.secrets, ledger.now());
+    workers.spawn(Sender { ledger: ledger.clone(), http: http.clone(), secrets, started, stop: stop.clone() }.run());
     Ok(Handle { http, stop, workers })
 }
 

@@ -48,7 +48,11 @@ async fn settled(hub: &Hub, n: u8, wanted: CallbackState) -> CallbackStanding {
     };
     match ledger.watch(id(n)).until(PATIENCE, look).await.expect("answers") {
         Some(standing) => standing,
-        None => panic!("never {wanted:?}"),
+        None => {
+            let task = ledger.task(id(n)).await.expect("reads").map(|task| (task.callback, task.callbacks_open));
+            let due = ledger.ask(|state| state.callbacks().values().cloned().collect::<Vec<_>>()).await;
+            panic!("never {wanted:?}: {task:?}, still due {due:?}")
+        }
     }
 }
 
