@@ -124,10 +124,11 @@ fn without_answer(error: PostError) -> Meaning {
 }
 
 fn result(answer: Incoming) -> Meaning {
-    let failed = |code: &str| Meaning::Failed { class: FailureClass::Schema, code: code.into(), message: None };
+    let failed = |class, code: &str| Meaning::Failed { class, code: code.into(), message: None };
+    let too_large = || failed(FailureClass::Policy, "result-too-large");
     let bytes = match answer.body {
         Received::Whole(bytes) => bytes,
-        Received::TooLarge => return failed("result-too-large"),
+        Received::TooLarge => return too_large(),
         // It said that it is done, but not what came out.
         Received::Broken => return Meaning::Ambiguous { class: FailureClass::Network, code: "broken".into() },
     };
@@ -142,8 +143,8 @@ fn result(answer: Incoming) -> Meaning {
     let text = if is_text { std::str::from_utf8(&bytes).ok() } else { None };
     match text.and_then(|text| serde_json::to_vec(text).ok()) {
         Some(json) if json.len() <= MAX_RESULT => Meaning::Done { result: Some(json) },
-        Some(_) => failed("result-too-large"),
-        None => failed("result-not-json"),
+        Some(_) => too_large(),
+        None => failed(FailureClass::Schema, "result-not-json"),
     }
 }
 
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn a_result_that_is_too_large_fails_and_one_that_broke_off_is_ambiguous() {
         let with = |body| Ok(Incoming { status: 200, retry_after: None, content_type: None, body });
-        assert_eq!(word(&meaning(with(Received::TooLarge), Timestamp(0))), "failed schema result-too-large -");
+        assert_eq!(word(&meaning(with(Received::TooLarge), Timestamp(0))), "failed policy result-too-large -");
         assert_eq!(word(&meaning(with(Received::Broken), Timestamp(0))), "ambiguous network broken");
         let text = Incoming {
             status: 200,

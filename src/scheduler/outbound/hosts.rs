@@ -107,16 +107,15 @@ impl Hosts {
         Taken::Yes
     }
 
+    /// Is there a callback to send and a connection for it?
+    pub fn has_turn(&mut self, now: Timestamp) -> bool {
+        self.half_open(now);
+        self.in_flight < IN_ALL && !self.ready.is_empty()
+    }
+
     /// The next callback to send, if there is one and a connection for it.
     pub fn next(&mut self, now: Timestamp) -> Option<(String, CallbackId)> {
-        while let Some((at, host)) = self.opening.first().cloned().filter(|(at, _)| *at <= now) {
-            self.opening.remove(&(at, host.clone()));
-            if let Some(lane) = self.lanes.get_mut(&host) {
-                // Half open: the failures still stand, so one probe at a time.
-                lane.open_until = None;
-            }
-            self.refresh(&host);
-        }
+        self.half_open(now);
         if self.in_flight >= IN_ALL {
             return None;
         }
@@ -130,6 +129,17 @@ impl Hosts {
         self.turn.clone_from(&host);
         self.refresh(&host);
         Some((host, callback))
+    }
+
+    fn half_open(&mut self, now: Timestamp) {
+        while let Some((at, host)) = self.opening.first().cloned().filter(|(at, _)| *at <= now) {
+            self.opening.remove(&(at, host.clone()));
+            if let Some(lane) = self.lanes.get_mut(&host) {
+                // Half open: the failures still stand, so one probe at a time.
+                lane.open_until = None;
+            }
+            self.refresh(&host);
+        }
     }
 
     /// A try on that host has ended.

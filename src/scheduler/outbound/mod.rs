@@ -1,14 +1,130 @@
-//! The hub's own calls to others.
+//! The hub's own calls to others: pushes to agents, cancel notices, callbacks to callers.
+//!
+//! Why here and not in the API: these are consequences of the ledger, not answers to a call. Everything is level-
+//! triggered: a worker asks the state what is outstanding, keeps its own set of what it has in hand, and proposes what
+//! came of it. A commit only wakes it, and a restart needs no outbox.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | [`guard`], [`address`] | pure: what may be connected to |
+//! | [`http`] | the client: resolves once, connects to what was checked, knows what was sent |
+//! | [`wire`] | a handed task as JSON, for claims and pushes alike |
+//! | [`dispatcher`], [`answer`], [`report`] | pushes: who, what the answer means, what is proposed |
+//! | [`cancels`] | notices to push agents |
+//! | [`callback`], [`attempt`], [`hosts`] | callbacks: what is due, one try, whose turn it is |
+//! | [`message`], [`signature`] | pure: a callback's bytes and their signatures |
+//! | [`secrets`] | the sealed file of signing secrets |
+//!
+//! Deliberately absent: retry rules. When a push or a callback is tried again is the ledger's decision.
+
 pub mod address;
 pub mod answer;
+mod attempt;
+mod callback;
+mod cancels;
+pub mod dispatcher;
 pub mod guard;
 pub mod hosts;
 pub mod http;
 pub mod message;
+mod propose;
+mod report;
+pub mod secrets;
+pub mod signature;
+pub mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger::handle::Ledger;
+use crate::ledger::ids::Seq;
+use crate::ledger::time::Timestamp;
+use callback::Sender;
+use cancels::Cancels;
+use dispatcher::Dispatcher;
+use guard::Guard;
+use http::{HttpClient, Lookup, SetupError, SystemLookup};
+use secrets::Secrets;
+
+/// What is on its way at a stop gets so long (proof 3.10).
+pub const GRACE: Duration = Duration::from_secs(10);
+
+/// What the outbound workers need besides the ledger.
+pub struct Options {
+    /// What may be connected to.
+    pub guard: Guard,
+    /// Name service.
+    pub lookup: Arc<dyn Lookup>,
+    /// Signing secrets, shared with the API.
+    pub secrets: Arc<Secrets>,
+    /// The last event before this start: what was handed over by then counts as sent (semantics 8).
+    pub sent_before: Seq,
+}
+
+impl Options {
+    /// With the machine's own name service.
+    #[must_use]
+    pub fn new(guard: Guard, secrets: Arc<Secrets>, sent_before: Seq) -> Self {
+        Self { guard, lookup: Arc::new(SystemLookup), secrets, sent_before }
+    }
+}
+
+/// The running workers.
+pub struct Handle {
+    http: HttpClient,
+    stop: CancellationToken,
+    workers: JoinSet<()>,
+}
+
+/// Starts the workers. They wait while the hub is starting, so that what it finds in flight is settled first.
+///
+/// # Errors
+/// [`SetupError`] when the HTTP client can't be set up.
+pub fn spawn(ledger: &Ledger, options: Options) -> Result<Handle, SetupError> {
+    let http = HttpClient::new(options.guard, options.lookup)?;
+    let stop = CancellationToken::new();
+    let mut workers = JoinSet::new();
+    workers.spawn(
+        Dispatcher { ledger: ledger.clone(), http: http.clone(), sent_before: options.sent_before, stop: stop.clone() }
+            .run(),
+    );
+    workers.spawn(Cancels { ledger: ledger.clone(), http: http.clone(), stop: stop.clone() }.run());
+    let (secrets, started) = (options.secrets, ledger.now());
+    workers.spawn(Sender { ledger: ledger.clone(), http: http.clone(), secrets, started, stop: stop.clone() }.run());
+    Ok(Handle { http, stop, workers })
+}
+
+impl Handle {
+    /// The guarded client, for probes and hooks.
+    #[must_use]
+    pub const fn http(&self) -> &HttpClient {
+        &self.http
+    }
+
+    /// Takes nothing new and waits for what is on its way, at most [`GRACE`]. The ledger must still take proposals.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.workers.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "an outbound worker ended abruptly");
+            }
+        }
+    }
+}
+
+/// The wall clock, by the ledger's own offset: for what leaves the hub with a time on it.
+fn wall(ledger: &Ledger) -> Timestamp {
+    let now = ledger.now();
+    // `from_wall` takes the offset off; mirrored at `now` it is put on.
+    Timestamp(now.0.saturating_mul(2).saturating_sub(ledger.from_wall(now).0))
+}
+
 #[cfg(test)]
 mod receiver;
 #[cfg(test)]
 mod samples;
-pub mod secrets;
-pub mod signature;
-pub mod wire;
+#[cfg(test)]
+mod tests;

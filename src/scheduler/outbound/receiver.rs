@@ -26,6 +26,8 @@ impl Seen {
 pub(super) enum Reply {
     /// Answers.
     Status(u16, &'static str, Vec<u8>),
+    /// Answers once it is told to.
+    Later(Arc<tokio::sync::Notify>, u16, Vec<u8>),
     /// Sends these bytes and closes.
     Raw(Vec<u8>),
     /// Sends a byte now and then, for ever.
@@ -85,11 +87,10 @@ async fn serve(
         let reply = (script.lock().expect("not poisoned"))(&seen);
         drop(told.send(seen));
         match reply {
-            Reply::Status(status, headers, body) => {
-                let head = format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n", body.len());
-                if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(&body).await.is_err() {
-                    return;
-                }
+            Reply::Status(status, headers, body) => answer(&mut stream, status, headers, &body).await,
+            Reply::Later(told, status, body) => {
+                told.notified().await;
+                answer(&mut stream, status, "", &body).await;
             }
             Reply::Raw(bytes) => {
                 drop(stream.write_all(&bytes).await);
@@ -106,6 +107,13 @@ async fn serve(
             Reply::Close => return,
         }
     }
+}
+
+async fn answer(stream: &mut TcpStream, status: u16, headers: &str, body: &[u8]) {
+    let head = format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n", body.len());
+    // A caller that has gone away shows at the next read.
+    drop(stream.write_all(head.as_bytes()).await);
+    drop(stream.write_all(body).await);
 }
 
 async fn read(stream: &mut TcpStream) -> Option<Seen> {
