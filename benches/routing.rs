@@ -8,13 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach::ledger::ids::{
-    AgentId, Capability, Digest, FairnessKey, LeaseDigest, Namespace, ReachId, TokenId,
-};
+use agent_reach::ledger::ids::{AgentId, Capability, Digest, FairnessKey, LeaseDigest, Namespace, ReachId, TokenId};
 use agent_reach::ledger::machine::State;
-use agent_reach::ledger::machine::agent::{
-    CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport,
-};
+use agent_reach::ledger::machine::agent::{CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport};
 use agent_reach::ledger::machine::command::{Command, Proposal, Report, Word};
 use agent_reach::ledger::machine::event::{Actor, AlreadyDone};
 use agent_reach::ledger::machine::step::step;
@@ -47,14 +43,23 @@ const LANES: u64 = 8;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sizes = if std::env::args().any(|arg| arg == "--smoke") { &SMOKE[..] } else { &FULL[..] };
-    println!("{:<16} {:>9} {:>7} {:>9} {:>9} {:>9} {:>9}", "size", "queued", "agents", "p50 µs", "p95 µs", "p99 µs", "max µs");
+    println!(
+        "{:<16} {:>9} {:>7} {:>9} {:>9} {:>9} {:>9}",
+        "size", "queued", "agents", "p50 µs", "p95 µs", "p99 µs", "max µs"
+    );
     let mut rows = Vec::new();
     for size in sizes {
         let figures = measure(size)?;
         let micros = |percentile: f64| Duration::from_nanos(figures.value_at_quantile(percentile)).as_secs_f64() * 1e6;
         println!(
             "{:<16} {:>9} {:>7} {:>9.1} {:>9.1} {:>9.1} {:>9.1}",
-            size.name, size.queued, size.agents, micros(0.5), micros(0.95), micros(0.99), micros(1.0)
+            size.name,
+            size.queued,
+            size.agents,
+            micros(0.5),
+            micros(0.95),
+            micros(0.99),
+            micros(1.0)
         );
         rows.push(serde_json::json!({
             "size": size.name, "queued": size.queued, "agents": size.agents, "decisions": figures.len(),

@@ -96,7 +96,7 @@ impl Guardian {
 
     /// Ends the watch; a snapshot under way is finished.
     pub async fn stop(self) {
-        drop(self.quit.send(true));
+        self.quit.send_replace(true);
         let mut tasks = self.tasks.into_iter();
         for task in tasks.by_ref().take(1) {
             drop(task.await);

@@ -31,6 +31,7 @@ use crate::ledger::store::fjall::{self, FjallStore, OpenError};
 use crate::ledger::store::keyfile::{self, KeyFileError};
 use crate::ledger::time::Clock;
 use crate::recovery::{self, Recovery};
+use crate::scheduler::outbound;
 use crate::scheduler::outbound::guard::Guard;
 use crate::scheduler::outbound::secrets::Secrets;
 use crate::scheduler::plan::Scheduler;
@@ -128,6 +129,7 @@ pub struct Hub {
     fate: oneshot::Receiver<(Fate, Option<State>)>,
     quit: watch::Sender<bool>,
     door: JoinHandle<()>,
+    outbound: outbound::Handle,
     guardian: Guardian,
 }
 
@@ -179,9 +181,11 @@ impl Hub {
             },
         );
         ledger.enter(Phase::Open).map_err(|error| StartError::Other(error.to_string()))?;
+        let calls = outbound::Options::new((*guard).clone(), secrets, found.seq);
+        let outbound = outbound::spawn(&ledger, calls).map_err(|why| StartError::Other(why.to_string()))?;
         let (quit, mut quits) = watch::channel(false);
         let door = tokio::spawn(server.run(async move { drop(quits.wait_for(|quit| *quit).await) }));
-        Ok(Self { address, admin, ledger, store, fate, quit, door, guardian })
+        Ok(Self { address, admin, ledger, store, fate, quit, door, outbound, guardian })
     }
 
     /// Where it listens.
@@ -217,7 +221,8 @@ impl Hub {
     /// [`Fate`] when the last events could not be written; what was acknowledged before is there all the same.
     pub async fn stop(self) -> Result<(), Fate> {
         drop(self.ledger.enter(Phase::Draining));
-        drop(self.quit.send(true));
+        self.outbound.stop().await;
+        self.quit.send_replace(true);
         self.door.await.map_err(|error| Fate::Impossible(error.to_string()))?;
         self.guardian.stop().await;
         let stopped = self.ledger.stop().await;

@@ -29,7 +29,7 @@ impl Reader {
 }
 
 /// Every promise that does not hold, in words.
-pub async fn check(url: &str, promises: &Promises) -> Vec<String> {
+pub(crate) async fn check(url: &str, promises: &Promises) -> Vec<String> {
     let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
     let reader = Reader { http, url: url.to_owned() };
     let mut broken = promises.broken.clone();

@@ -6,19 +6,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// The token of the development hub.
-pub const TOKEN: &str = "crash-test-token-0123456789";
+pub(crate) const TOKEN: &str = "crash-test-token-0123456789";
 
 /// A small seeded generator (SplitMix64): the same seed kills at the same times.
-pub struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
     /// A generator for that seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next number in `low..=high`.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,13 +28,13 @@ impl Chance {
 }
 
 /// A port that was free a moment ago; the hub keeps it over restarts.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
 }
 
 /// One `reach serve --dev`.
-pub struct HubProcess {
+pub(crate) struct HubProcess {
     child: Child,
     folder: PathBuf,
     port: u16,
@@ -42,7 +42,7 @@ pub struct HubProcess {
 
 impl HubProcess {
     /// Starts it and waits until it says that it is ready.
-    pub async fn start(folder: &Path, port: u16) -> Self {
+    pub(crate) async fn start(folder: &Path, port: u16) -> Self {
         let folder = folder.to_path_buf();
         tokio::task::spawn_blocking(move || Self::spawn(folder, port)).await.expect("the hub starts")
     }
@@ -64,24 +64,24 @@ impl HubProcess {
     }
 
     /// Where it listens.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
     /// SIGKILL: no chance to say goodbye.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the process can be killed");
         self.child.wait().expect("the process can be waited for");
     }
 
     /// Starts it again on the same folder and port.
-    pub async fn restart(self) -> Self {
+    pub(crate) async fn restart(self) -> Self {
         let Self { folder, port, .. } = self;
         Self::start(&folder, port).await
     }
 
     /// SIGTERM, and a clean end.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the process takes a signal");
         for _ in 0..300 {
@@ -101,7 +101,7 @@ fn log(folder: &Path) -> std::fs::File {
 }
 
 /// `reach verify` on the folder: every frame, sequence and fold is sound.
-pub fn verify(folder: &Path) {
+pub(crate) fn verify(folder: &Path) {
     let output = Command::new(env!("CARGO_BIN_EXE_reach"))
         .args(["verify", "--output", "json", "--data"])
         .arg(folder.join("data"))

@@ -13,11 +13,11 @@ use crate::hub::TOKEN;
 
 /// A promise: seq and hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
+pub(crate) struct Receipt {
     /// Its place.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// Its leaf hash.
-    pub hash: String,
+    pub(crate) hash: String,
 }
 
 impl Receipt {
@@ -29,32 +29,32 @@ impl Receipt {
 
 /// Everything that was promised.
 #[derive(Debug, Default)]
-pub struct Promises {
+pub(crate) struct Promises {
     /// Accepted submissions: key → id and receipt.
-    pub accepted: BTreeMap<String, (String, Receipt)>,
+    pub(crate) accepted: BTreeMap<String, (String, Receipt)>,
     /// Acknowledgements that were taken: (task, attempt) → receipt.
-    pub acked: BTreeMap<(String, u64), Receipt>,
+    pub(crate) acked: BTreeMap<(String, u64), Receipt>,
     /// Outcomes that were taken: (task, attempt) → receipt.
-    pub done: BTreeMap<(String, u64), Receipt>,
+    pub(crate) done: BTreeMap<(String, u64), Receipt>,
     /// Contradictions seen on the way.
-    pub broken: Vec<String>,
+    pub(crate) broken: Vec<String>,
     /// Calls whose outcome stayed unknown.
-    pub unknown: u64,
+    pub(crate) unknown: u64,
 }
 
 impl Promises {
     /// Accepted submissions.
-    pub fn submitted(&self) -> u64 {
+    pub(crate) fn submitted(&self) -> u64 {
         self.accepted.len() as u64
     }
 
     /// Outcomes taken.
-    pub fn completed(&self) -> u64 {
+    pub(crate) fn completed(&self) -> u64 {
         self.done.len() as u64
     }
 
     /// One line.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         format!(
             "accepted {}, acknowledged {}, completed {}, unknown calls {}",
             self.accepted.len(),
@@ -66,7 +66,7 @@ impl Promises {
 }
 
 /// The running load.
-pub struct Load {
+pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     drained: Arc<AtomicBool>,
     callers: Vec<JoinHandle<()>>,
@@ -106,7 +106,7 @@ impl Client {
 
 impl Load {
     /// Starts four callers and three agents.
-    pub fn start(url: String) -> Self {
+    pub(crate) fn start(url: String) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let drained = Arc::new(AtomicBool::new(false));
         let promises = Arc::new(Mutex::new(Promises::default()));
@@ -118,7 +118,7 @@ impl Load {
     }
 
     /// Ends the submissions, lets the agents finish what there is, and hands over what was promised.
-    pub async fn finish(self) -> Promises {
+    pub(crate) async fn finish(self) -> Promises {
         self.stop.store(true, Ordering::SeqCst);
         for caller in self.callers {
             caller.await.expect("no caller panics");

@@ -173,9 +173,9 @@ fn next(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<Option<S
             }
             Some(Status::Orphaned { lease: leased()?, cause: body.cause, since: event.at })
         }
-        EventBody::TaskApproved(_) => Some(Status::Scheduled {
-            until: task.spec.not_before.map_or(event.at, |until| until.max(event.at)),
-        }),
+        EventBody::TaskApproved(_) => {
+            Some(Status::Scheduled { until: task.spec.not_before.map_or(event.at, |until| until.max(event.at)) })
+        }
         EventBody::TaskReplayed(_) => Some(Status::Retrying { until: event.at }),
         _ => end_or_note(task, event, lease)?,
     };
@@ -184,11 +184,7 @@ fn next(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<Option<S
 
 /// As [`next`], for what ends an attempt or a life, and for what only leaves a note.
 #[expect(clippy::wildcard_enum_match_arm, reason = "apply sends only task events here, and the table only known ones")]
-fn end_or_note(
-    task: &mut Task,
-    event: &Event,
-    lease: Option<Lease>,
-) -> Result<Option<Status>, ImpossibleTransition> {
+fn end_or_note(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<Option<Status>, ImpossibleTransition> {
     let leased = || lease.clone().ok_or_else(|| ImpossibleTransition::of(event, "no lease"));
     let next = match &event.body {
         EventBody::TaskReleased(body) => {

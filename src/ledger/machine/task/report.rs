@@ -16,7 +16,9 @@ use crate::ledger::machine::event::{
 };
 use crate::ledger::machine::task::deadline::work_deadline;
 use crate::ledger::machine::task::decide::{known, terminal};
-use crate::ledger::machine::task::retry::{Retry, Return, dead_letter, failure, retry_for, returned, returned_to, tried_again};
+use crate::ledger::machine::task::retry::{
+    Retry, Return, dead_letter, failure, retry_for, returned, returned_to, tried_again,
+};
 use crate::ledger::machine::task::spec::{
     Idempotence, MAX_PROGRESS_EVENTS, MAX_STALE_EVENTS, PROGRESS_SPACING, RetryCause,
 };
