@@ -76,13 +76,12 @@ pub fn accept_loss(data: &Path) -> Result<Accepted, RepairError> {
     let draft = data.join(DRAFT_FOLDER);
     let (head, accepted) = {
         let new = open_engine(&draft, &Options::default())?;
-        let mut state = State::default();
-        let good = take_over(&old, &new, &mut state)?;
+        let good = take_over(&old, &new)?;
         take_bodies(&old, &new)?;
         let lost_up_to = Some(marks.highest()).filter(|highest| *highest > good.seq);
         let kept = data.join(format!("ledger.damaged-{}", good.seq));
         let accepted = Accepted { lineage, at_seq: good.seq, lost_up_to, kept };
-        let commit = begin(&good, &state, &accepted)?;
+        let commit = begin(&good, &accepted)?;
         write(&new, &commit)?;
         new.db.persist(PersistMode::SyncAll)?;
         (commit.head, accepted)
@@ -93,12 +92,13 @@ pub fn accept_loss(data: &Path) -> Result<Accepted, RepairError> {
 }
 
 /// Writes every good commit anew, with the rows that the fold gives, and stops before the first bad one.
-fn take_over(old: &Spaces, new: &Spaces, state: &mut State) -> Result<Head, RepairError> {
+fn take_over(old: &Spaces, new: &Spaces) -> Result<Head, RepairError> {
+    let mut state = State::default();
     let mut head = Head::default();
     let mut failed = None;
     let walk = || {
         old.walk(&old.db.snapshot(), Seq(1), |commit| {
-            let written = fold(state, &head, commit).map(|commit| write(new, &commit));
+            let written = fold(&mut state, &head, commit).map(|commit| write(new, &commit));
             match written {
                 Some(Ok(())) => {
                     head = commit.head;
@@ -120,15 +120,14 @@ fn take_over(old: &Spaces, new: &Spaces, state: &mut State) -> Result<Head, Repa
     }
 }
 
-/// Folds a commit and gives it with its rows; `None` if it can't follow, and then the state is as before.
+/// Folds a commit and gives it with its rows; `None` if it can't follow: then the state is no longer
+/// of use, and nobody goes on with it.
 fn fold(state: &mut State, head: &Head, read: &DecodedCommit) -> Option<Commit> {
-    let mut next = state.clone();
     for stored in &read.events {
-        apply(&mut next, &stored.event).ok()?;
+        apply(state, &stored.event).ok()?;
     }
-    let Departures { tasks, after, batches, callbacks, keys } = next.sealed(head.seq);
-    next.forget_up_to(read.head.seq);
-    *state = next;
+    let Departures { tasks, after, batches, callbacks, keys } = state.sealed(head.seq);
+    state.forget_up_to(read.head.seq);
     let mut frame = read.header.encode().to_vec();
     let header_len = u32::try_from(frame.len()).ok()?;
     let mut events = Vec::with_capacity(read.events.len());
@@ -161,7 +160,7 @@ fn take_bodies(old: &Spaces, new: &Spaces) -> Result<(), RepairError> {
     Ok(())
 }
 
-fn begin(good: &Head, state: &State, accepted: &Accepted) -> Result<Commit, CodecError> {
+fn begin(good: &Head, accepted: &Accepted) -> Result<Commit, CodecError> {
     let started = LineageStarted {
         lineage: accepted.lineage,
         previous: Some(good.lineage),
@@ -171,7 +170,7 @@ fn begin(good: &Head, state: &State, accepted: &Accepted) -> Result<Commit, Code
     };
     let event = Event {
         seq: good.seq.next(),
-        at: state.at(),
+        at: good.at,
         namespace: None,
         actor: Actor::Hub,
         session: None,
