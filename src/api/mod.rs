@@ -16,6 +16,7 @@ pub mod extract;
 mod framing;
 mod health;
 mod history;
+pub mod late_schemas;
 mod list;
 mod machine;
 pub mod metrics;

@@ -165,6 +165,8 @@ impl Hub {
             secrets: Arc::clone(&secrets),
             guard: Arc::clone(&guard),
         });
+        // Ends by itself when the ledger does.
+        tokio::spawn(api::late_schemas::keep_checking(ledger.clone(), Arc::clone(&app.schemas)));
         let server = Server::bind(options.listen, app)
             .await
             .map_err(|why| StartError::Listen { address: options.listen, why: why.to_string() })?;

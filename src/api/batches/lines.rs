@@ -45,7 +45,10 @@ async fn next_frame(app: &App, body: &mut Body) -> ApiResult<Frame> {
 pub(super) async fn stream(app: &App, caller: &Caller, headers: &HeaderMap, mut body: Body) -> ApiResult<BatchAnswer> {
     let mut pending = Pending::default();
     let first = first_line(app, &mut body, &mut pending).await?;
-    let head = first.as_deref().and_then(head_line);
+    let head = match first.as_deref() {
+        Some(line) => head_line(line)?,
+        None => None,
+    };
     if head.as_ref().is_some_and(|head| head.idempotency_key.is_some()) {
         // The key is compared by the whole body: read it whole, as with the header.
         let _room = room(headers).await?;

@@ -175,7 +175,10 @@ async fn json(app: &App, caller: &Caller, bytes: &Bytes, header: Option<Text>) -
 /// An NDJSON batch that was read whole, for it has a key.
 async fn keyed_lines(app: &App, caller: &Caller, bytes: Bytes, header: Option<Text>) -> ApiResult<BatchAnswer> {
     let all = whole_lines(&bytes);
-    let head = all.first().and_then(|line| head_line(line));
+    let head = match all.first() {
+        Some(line) => head_line(line)?,
+        None => None,
+    };
     let all: &[&[u8]] = if head.is_some() { all.get(1..).unwrap_or_default() } else { &all };
     if all.len() > usize::try_from(MAX_LINES).unwrap_or(usize::MAX) {
         return Err(too_many_lines());
@@ -209,14 +212,24 @@ fn whole_lines(bytes: &[u8]) -> Vec<&[u8]> {
     bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect()
 }
 
-/// Is the first line about the batch?
-fn head_line(line: &[u8]) -> Option<BatchHead> {
-    // Cheap to rule out: every other line would have to be parsed twice.
-    let start = line.get(..line.len().min(64))?;
-    if !start.windows(7).any(|window| window == b"\"batch\"") {
-        return None;
+/// What the batch is, if the first line is about it.
+///
+/// # Errors
+/// What is wrong with such a line.
+fn head_line(line: &[u8]) -> ApiResult<Option<BatchHead>> {
+    #[derive(Deserialize)]
+    struct Names {
+        batch: Option<serde::de::IgnoredAny>,
     }
-    parse::<HeadLine>(line).ok().map(|head| head.batch)
+    // Cheap to rule out: every other line would have to be parsed twice.
+    let start = line.get(..line.len().min(64)).unwrap_or_default();
+    if !start.windows(7).any(|window| window == b"\"batch\"") {
+        return Ok(None);
+    }
+    match serde_json::from_slice::<Names>(line) {
+        Ok(Names { batch: Some(_) }) => parse::<HeadLine>(line).map(|head| Some(head.batch)),
+        Ok(Names { batch: None }) | Err(_) => Ok(None),
+    }
 }
 
 fn too_many_lines() -> ApiError {

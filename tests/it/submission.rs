@@ -1,0 +1,173 @@
+//! Submissions: accepted once, refused clearly, waited for.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::work::{claim, report, submit};
+use crate::world::{Answer, World, registration};
+
+#[tokio::test]
+async fn semantics_31_a_key_gives_one_task_and_the_first_answer_again() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let body = json!({"capability": "text.count", "payload": {"a": 1, "b": 2}, "idempotency_key": "k-1"});
+    let first = world.dev.post("/v1/tasks", body.clone()).await;
+    assert_eq!(first.status, 202, "{}", first.text);
+    assert!(first.json()["idempotency_key_until"].is_string(), "the window is in the answer: {}", first.text);
+    let raw = r#"{"idempotency_key":"k-1","payload":{"b":2.0,"a":1},"capability":"text.count"}"#;
+    let again = world.dev.post_raw("/v1/tasks", raw).await;
+    let mut expected = first.json();
+    expected["replayed"] = json!(true);
+    assert_eq!((again.status, again.json()), (200, expected), "another spelling of the same body");
+    let mut other = body.clone();
+    other["payload"] = json!(3);
+    let problem = world.dev.post("/v1/tasks", other).await.problem(422, "idempotency-key-reused");
+    assert_eq!(problem["first_fingerprint"].as_str().map(str::len), Some(8), "{problem}");
+    let by_header = world.dev.request(Method::POST, "/v1/tasks").header("Idempotency-Key", "\"k-1\"");
+    let by_header = Answer::of(by_header.json(&json!({"capability": "text.count", "payload": {"a": 1, "b": 2}}))).await;
+    assert_eq!(by_header.json()["reach_id"], first.json()["reach_id"], "header and field are one key");
+    let differs = world.dev.request(Method::POST, "/v1/tasks").header("Idempotency-Key", "k-2").json(&body);
+    Answer::of(differs).await.problem_at(422, "invalid-field", "/idempotency_key");
+    let stranger = world.somebody(json!({"scopes": ["submit"]})).await;
+    let problem = stranger.post("/v1/tasks", body).await.problem(422, "idempotency-key-reused");
+    assert!(problem["first_fingerprint"].is_null() && problem["reach_id"].is_null(), "{problem}");
+}
+
+#[tokio::test]
+async fn two_hundred_parallel_posts_with_one_key_are_one_task() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let posts = (0..200).map(|_| {
+        let client = world.dev.clone();
+        tokio::spawn(async move {
+            client.post("/v1/tasks", json!({"capability": "text.count", "payload": [{"x": [1]}], "idempotency_key": "one"})).await
+        })
+    });
+    let mut ids = std::collections::BTreeSet::new();
+    let mut fresh = 0;
+    for post in posts.collect::<Vec<_>>() {
+        let answer = post.await.unwrap();
+        assert!(matches!(answer.status, 200 | 202), "{}", answer.text);
+        fresh += usize::from(answer.status == 202);
+        ids.insert(answer.json()["reach_id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!((ids.len(), fresh), (1, 1));
+    let list = world.dev.get("/v1/tasks").await.json();
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_body_is_told_with_its_pointer_and_leaves_no_task() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let post = |more: Value| {
+        let mut body = json!({"capability": "text.count"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let client = world.dev.clone();
+        async move { client.post("/v1/tasks", body).await }
+    };
+    post(json!({"deadline": "2020-01-01T00:00:00Z"})).await.problem_at(422, "deadline-past", "/deadline");
+    post(json!({"deadline": "2099-01-01T00:00:00"})).await.problem_at(422, "invalid-field", "/deadline");
+    post(json!({"callback": {"url": "http://10.0.0.1/x"}})).await.problem_at(422, "egress-blocked", "/callback/url");
+    let secret = json!({"callback": {"url": "https://caller.example/x", "secret_ref": "none"}});
+    post(secret).await.problem_at(422, "invalid-field", "/callback/secret_ref");
+    let parent = json!({"parent": {"reach_id": "reach_01h455vb4pex5vsknk084sn02q"}});
+    post(parent).await.problem_at(422, "invalid-field", "/parent/reach_id");
+    post(json!({"retry": {"max": 1}})).await.problem_at(422, "unknown-field", "/retry/max");
+    world.dev.post("/v1/tasks", json!({"text": "count my words"})).await.problem(422, "semantic-routing-unavailable");
+    let unknown = world.dev.post("/v1/tasks", json!({"capability": "text.cuont"})).await.problem(404, "capability-not-registered");
+    assert_eq!(unknown["suggestions"], json!(["text.count"]));
+    let large = json!({"capability": "text.count", "payload": "x".repeat(1 << 20)});
+    world.dev.post("/v1/tasks", large).await.problem(413, "body-too-large");
+    assert_eq!(world.dev.get("/v1/tasks").await.json()["items"], json!([]));
+}
+
+#[tokio::test]
+async fn semantics_18_a_payload_that_no_schema_accepts_is_refused_with_its_path() {
+    let world = World::start().await;
+    let mut body = registration("w-1", "weather.forecast");
+    body["capabilities"][0]["input_schema"] =
+        json!({"type": "object", "properties": {"days": {"type": "integer", "maximum": 7}}, "required": ["city"]});
+    assert_eq!(world.dev.post("/v1/agents", body).await.status, 200);
+    let bad = json!({"capability": "weather.forecast", "payload": {"city": "x", "days": 9}});
+    world.dev.post("/v1/tasks", bad.clone()).await.problem_at(422, "payload-refused", "/payload/days");
+    let dry = world.dev.post("/v1/route/explain", bad).await.json();
+    assert_eq!(dry["payload"][0]["pointer"], "/payload/days", "{dry}");
+    assert_eq!(dry["route"]["excluded"][0]["reason"], "schema-refused", "{dry}");
+    submit(&world.dev, "weather.forecast", json!({"city": "x", "days": 3})).await;
+    assert_eq!(claim(&world.dev, "w-1").await["payload"], json!({"city": "x", "days": 3}));
+}
+
+#[tokio::test]
+async fn semantics_18_a_schema_registered_later_is_checked_for_those_who_wait() {
+    let world = World::start().await;
+    let waits = json!({"capability": "weather.forecast", "payload": {"city": "x"}, "wait_for_agent": true});
+    let waits = world.dev.post("/v1/tasks", waits).await;
+    assert_eq!(waits.status, 202, "{}", waits.text);
+    let mut body = registration("w-1", "weather.forecast");
+    body["capabilities"][0]["input_schema"] = json!({"required": ["city"]});
+    assert_eq!(world.dev.post("/v1/agents", body).await.status, 200);
+    assert_eq!(claim(&world.dev, "w-1").await["reach_id"], waits.json()["reach_id"]);
+}
+
+#[tokio::test]
+async fn semantics_33_a_synchronous_call_answers_with_the_end_or_after_its_wait() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let worker = world.dev.clone();
+    let work = tokio::spawn(async move {
+        let task = claim(&worker, "w-1").await;
+        let path = format!("/v1/tasks/{}/complete", task["reach_id"].as_str().unwrap());
+        worker.post(&path, report("w-1", &task, json!({"result": {"n": 2}}))).await
+    });
+    let call = |wait: &str| world.dev.request(Method::POST, "/v1/tasks").header("Prefer", wait.to_owned());
+    let answer = Answer::of(call("respond-async, wait=20").json(&json!({"capability": "text.count"}))).await;
+    assert_eq!((answer.status, &answer.json()["result"]), (200, &json!({"n": 2})), "{}", answer.text);
+    assert_eq!(answer.header("preference-applied"), "wait=20");
+    assert_eq!(work.await.unwrap().status, 200);
+    let late = Answer::of(call("wait=1").json(&json!({"capability": "text.count"}))).await;
+    assert_eq!(late.status, 202, "{}", late.text);
+    Answer::of(call("wait=121").json(&json!({"capability": "text.count"}))).await.problem(400, "invalid-header");
+}
+
+#[tokio::test]
+async fn a_long_poll_answers_at_a_change() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let id = submit(&world.dev, "text.count", json!(1)).await;
+    let (looker, path) = (world.dev.clone(), format!("/v1/tasks/{id}?wait_ms=30000&unless_state=queued"));
+    let look = tokio::spawn(async move { looker.get(&path).await });
+    let cancelled = world.dev.post(&format!("/v1/tasks/{id}/cancel"), json!({})).await;
+    assert_eq!(cancelled.status, 200, "{}", cancelled.text);
+    let seen = tokio::time::timeout(Duration::from_secs(10), look).await.expect("woken, not timed out").unwrap();
+    assert_eq!(seen.json()["state"], "cancelled", "{}", seen.text);
+}
+
+#[tokio::test]
+async fn r_sub_7_a_child_is_cut_to_its_parent_and_a_short_parent_is_warned_of() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let parent = json!({"capability": "text.count", "lifetime_ms": 60000, "work_timeout_ms": 1000});
+    let parent = world.dev.post("/v1/tasks", parent).await.json();
+    let child = json!({"capability": "text.count", "work_timeout_ms": 900, "parent": {"reach_id": parent["reach_id"]}});
+    let child = world.dev.post("/v1/tasks", child).await.json();
+    assert_eq!(child["deadline"], parent["deadline"], "{child}");
+    let warnings = child["warnings"].to_string();
+    assert!(warnings.contains("cut to the parent's") && warnings.contains("1.5 times"), "{warnings}");
+}
+
+#[tokio::test]
+async fn an_explanation_says_what_would_unblock_a_waiting_task() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let id = submit(&world.dev, "text.count", json!(1)).await;
+    let explained = world.dev.get(&format!("/v1/tasks/{id}/explain")).await.json();
+    assert_eq!(explained["route"]["excluded"][0]["reason"], "no-open-claim", "{explained}");
+    assert!(explained["unblock"][0].as_str().unwrap().contains("claims"), "{explained}");
+    claim(&world.dev, "w-1").await;
+    let explained = world.dev.get(&format!("/v1/tasks/{id}/explain")).await.json();
+    assert_eq!(explained["last_dispatch"]["agent_id"], "w-1", "{explained}");
+    assert!(explained["route"].is_null(), "{explained}");
+}
