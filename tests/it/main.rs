@@ -5,8 +5,14 @@
 
 mod access;
 mod agents;
+mod batches;
 mod edge;
+mod feed;
 mod input;
+mod lists;
+mod namespaces;
 mod probes;
+mod submission;
 mod tokens;
+mod work;
 mod world;
