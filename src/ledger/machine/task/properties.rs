@@ -125,7 +125,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let transport = Transport::Http { endpoint: "http://agent.example/reach".into() };
-        let push = crate::ledger::machine::agent::Declaration { transport, ..declaration() };
+        // One slot, so that full agents are met often.
+        let push = crate::ledger::machine::agent::Declaration { transport, max_concurrency: 1, ..declaration() };
         let play = Play::new().act(register("b", "one", push));
         let mut audit = Audit::default();
         play.log.iter().for_each(|event| audit.observe(event));
@@ -167,6 +168,9 @@ impl World {
             | Move::Restart => {
                 if let Some(proposal) = self.proposal(step) {
                     self.act(proposal);
+                }
+                if matches!(step, Move::Say { lease: 1, .. }) {
+                    assert!(self.play.answer.is_err(), "S3: a wrong token was taken");
                 }
             }
         }
@@ -217,6 +221,7 @@ impl World {
                 let mut offer = declaration();
                 if *agent == 1 {
                     offer.transport = Transport::Http { endpoint: "http://agent.example/reach".into() };
+                    offer.max_concurrency = 1;
                 }
                 register(NAMES[usize::from(*agent)], instance, offer)
             }
