@@ -66,7 +66,7 @@ grace_ms = 10000
 # auto: text on a terminal, JSON otherwise; or text; or json.
 form = "auto"
 # A level, or levels by module: "info,agent_reach::scheduler=debug".
-filter = "info"
+filter = "warn,agent_reach=info"
 "#;
 
 /// `REACH_*` names that belong to the command line and not to the configuration.

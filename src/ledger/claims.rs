@@ -4,15 +4,14 @@
 //! over; its answer leaves with the commit that holds the dispatches.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use crate::ledger::committer::Draft;
 use crate::ledger::handle::{ClaimRequest, Handed, WorkAnswer};
-use crate::ledger::ids::{AgentKey, AttemptNo, Incarnation};
+use crate::ledger::ids::{AgentKey, Incarnation};
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::task::status::{Delivery, Status};
+use crate::ledger::machine::task::status::Delivery;
 use crate::ledger::planner::ClaimId;
 use crate::ledger::time::Timestamp;
 
@@ -91,29 +90,9 @@ impl Claims {
     }
 }
 
-/// What a pull agent is handed.
-pub(in crate::ledger) fn hand_out(task: &Task, attempt: AttemptNo, reach_deadline: Timestamp) -> Handed {
-    Handed {
-        namespace: task.namespace.clone(),
-        spec: Arc::clone(&task.spec),
-        attempt,
-        deadline: task.deadline,
-        reach_deadline,
-        work_timeout: task.spec.work_timeout,
-        replay: task.progress.clone(),
-        trace: task.trace,
-    }
-}
-
 /// What a process of its agent already holds unacknowledged: the same attempt, the same lease (semantics 4).
-#[expect(clippy::wildcard_enum_match_arm, reason = "one state holds what can be handed out again")]
-pub(in crate::ledger) fn again(task: &Task, incarnation: Incarnation) -> Option<Handed> {
-    match &task.status {
-        Status::Dispatched { lease, reach_deadline }
-            if lease.incarnation == incarnation && lease.delivery == Delivery::Pull =>
-        {
-            Some(hand_out(task, lease.attempt, *reach_deadline))
-        }
-        _ => None,
-    }
+pub(in crate::ledger) fn again(task: &Task, incarnation: Incarnation, now: Timestamp) -> Option<Handed> {
+    let lease = task.status.lease()?;
+    let its = lease.incarnation == incarnation && lease.delivery == Delivery::Pull;
+    Handed::of(task, now).filter(|_| its)
 }

@@ -65,7 +65,10 @@ fn finished(task: ReachId, state: &State, store: &dyn Store) -> Result<Option<Fa
     if state.task(task).is_some() {
         return Ok(None);
     }
-    Ok(store.finished(task)?.map(|row| Fact::Finished(Arc::new(row))))
+    let Some(mut row) = store.finished(task)? else { return Ok(None) };
+    // Later events count too: stale reports are bounded over the task's whole life (semantics 36).
+    row.seqs.extend(store.after(task)?);
+    Ok(Some(Fact::Finished(Arc::new(row))))
 }
 
 /// The rows of what left memory after `base`.

@@ -21,8 +21,10 @@ use crate::ledger::machine::catalog::Catalog;
 use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::policy::Policies;
-use crate::ledger::machine::task::Progress;
+use crate::ledger::machine::task::deadline::work_timeout;
 use crate::ledger::machine::task::spec::Submission;
+use crate::ledger::machine::task::status::Status;
+use crate::ledger::machine::task::{Progress, Task};
 use crate::ledger::planner::{ClaimId, Load, Note, Planner};
 use crate::ledger::store::{Body, BodyKey, Store};
 use crate::ledger::time::{LedgerClock, Millis, Timestamp};
@@ -149,6 +151,27 @@ pub struct Handed {
     pub replay: Option<Progress>,
     /// The caller's trace.
     pub trace: Option<TraceContext>,
+}
+
+impl Handed {
+    /// The task as it is handed over under its valid, unacknowledged lease; `None` when it has none.
+    #[must_use]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "asks about one state only")]
+    pub fn of(task: &Task, now: Timestamp) -> Option<Self> {
+        match &task.status {
+            Status::Dispatched { lease, reach_deadline } => Some(Self {
+                namespace: task.namespace.clone(),
+                spec: Arc::clone(&task.spec),
+                attempt: lease.attempt,
+                deadline: task.deadline,
+                reach_deadline: *reach_deadline,
+                work_timeout: work_timeout(task, now),
+                replay: task.progress.clone(),
+                trace: task.trace,
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// Outcomes of the reports, and the tasks.

@@ -106,10 +106,7 @@ pub async fn launch(launch: Launch) -> Result<Running, LaunchError> {
     let boot = Boot(folded.state.boot().0.saturating_add(1));
     let lineage = if folded.head.seq.0 == 0 { Some(draw_lineage()?) } else { None };
     let found = Found { seq: folded.head.seq, snapshot: folded.snapshot, tasks: folded.state.tasks().len(), boot };
-    let mut head = folded.head;
-    head.lineage = lineage.unwrap_or(head.lineage);
-    head.boot = boot;
-    let (ledger, fate, appends) = start_threads(launch, folded.state, head, clock.clone())?;
+    let (ledger, fate, appends) = start_threads(launch, folded.state, folded.head, clock.clone())?;
     let start = Command::StartHub {
         boot,
         wall_offset: clock.wall_offset(),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::ledger::claims::{Claims, Waiter, again, hand_out};
+use crate::ledger::claims::{Claims, Waiter, again};
 use crate::ledger::committer::{Batch, Draft, Handoff, Pending, Show};
 use crate::ledger::facts;
 use crate::ledger::handle::{
@@ -29,7 +29,7 @@ use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::step::step;
-use crate::ledger::machine::task::status::{Delivery, Status};
+use crate::ledger::machine::task::status::Delivery;
 use crate::ledger::open_batch::{OpenBatch, receipt_of};
 use crate::ledger::planner::{ClaimId, Note, Planner};
 use crate::ledger::store::Store;
@@ -127,7 +127,8 @@ impl Sequencer {
         if self.unfinished {
             return Duration::ZERO;
         }
-        let wake = planners.chain(self.state.due().next()).chain(self.claims.next_end()).min();
+        let timers = self.state.due().next().filter(|_| self.phase != Phase::Starting);
+        let wake = planners.chain(timers).chain(self.claims.next_end()).min();
         let span = wake.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
         // Under a clock that only a test moves, a nudge ends the sleep.
         if self.clock.is_real() { Duration::from_millis(span.0) } else { Duration::from_millis(span.0.clamp(1, 50)) }
@@ -229,7 +230,13 @@ impl Sequencer {
     }
 
     /// Lets due timers fire, cut into batches so that commands are taken between them (semantics 21).
+    ///
+    /// Not before the hub is open: the first event of a start is `hub-started`, and what was in flight is resolved by
+    /// rule before its timers may judge it.
     fn fire_timers(&mut self) -> Result<(), Fate> {
+        if self.phase == Phase::Starting {
+            return Ok(());
+        }
         self.note_clock_jump()?;
         let now = self.clock.now();
         while !self.is_full() {
@@ -250,7 +257,7 @@ impl Sequencer {
     fn note_clock_jump(&mut self) -> Result<(), Fate> {
         let wall_offset = self.clock.wall_offset();
         let by = wall_offset.saturating_sub(self.state.wall_offset());
-        if self.phase == Phase::Starting || by.unsigned_abs() < JUMP_MS {
+        if by.unsigned_abs() < JUMP_MS {
             return Ok(());
         }
         tracing::warn!(by_ms = by, "the wall clock was set; deadlines and leases follow the monotonic clock");
@@ -312,9 +319,8 @@ impl Sequencer {
     }
 
     fn handed(&self, task: ReachId, attempt: AttemptNo) -> Option<Handed> {
-        let task = self.state.task(task)?;
-        let Status::Dispatched { lease, reach_deadline } = &task.status else { return None };
-        (lease.attempt == attempt).then(|| hand_out(task, attempt, *reach_deadline))
+        let handed = Handed::of(self.state.task(task)?, self.clock.now())?;
+        (handed.attempt == attempt).then_some(handed)
     }
 
     /// Opens a claim, or answers it at once with what its agent holds unacknowledged (semantics 4).
@@ -353,8 +359,9 @@ impl Sequencer {
     fn unacknowledged(&self, request: &ClaimRequest) -> Vec<Handed> {
         let Some(agent) = self.state.agent(&request.agent) else { return Vec::new() };
         let max = usize::try_from(request.max).unwrap_or(usize::MAX);
+        let now = self.clock.now();
         let held = agent.held.iter().filter_map(|id| self.state.task(*id));
-        held.filter_map(|task| again(task, request.incarnation)).take(max).collect()
+        held.filter_map(|task| again(task, request.incarnation, now)).take(max).collect()
     }
 
     fn answer_claims(&mut self) {

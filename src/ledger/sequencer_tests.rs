@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ledger::boot;
 use crate::ledger::handle::{ClaimRequest, Intake, Ledger, Phase, Refusal, Unavailable};
 use crate::ledger::ids::{
     AgentId, AgentKey, AttemptNo, Capability, Digest, FairnessKey, Incarnation, Namespace, ReachId, TokenId,
@@ -165,7 +166,7 @@ async fn an_answer_carries_the_receipt_of_an_event_that_is_in_the_ledger() {
     let stored = running.ledger.events_at(vec![receipt.seq]).await.expect("it can be read").remove(0);
     assert_eq!(stored.hash(), receipt.hash);
     assert_eq!(stored.event.body.task(), Some(ReachId([1; 16])));
-    let again = crate::ledger::boot::fold(&store.crash()).expect("what was answered is durable");
+    let again = boot::fold(&store.crash()).expect("what was answered is durable");
     assert!(again.state.task(ReachId([1; 16])).is_some());
 }
 
@@ -277,4 +278,26 @@ async fn many_callers_in_one_cycle_share_commits() {
     let watch = running.ledger.watch(ReachId([1; 16]));
     let found = watch.until(Duration::ZERO, || async { Ok::<_, ()>(Some(1)) }).await;
     assert_eq!(found, Ok(Some(1)));
+}
+
+#[tokio::test]
+async fn the_first_event_of_a_start_is_hub_started_whatever_timers_are_due() {
+    let store = Arc::new(MemoryStore::new());
+    let running = start(&store).await;
+    for proposal in [register(), submit(1), dispatch(1)] {
+        running.ledger.propose(proposal).await.expect("it is taken");
+    }
+    let clock = Arc::new(SimClock::new());
+    clock.advance(DEFAULT_REACH_TIMEOUT);
+    clock.advance(Millis::secs(60));
+    let crashed: Arc<dyn crate::ledger::store::Store> = Arc::new(store.crash());
+    let before = crashed.head().seq;
+    let keys = Keys::from_master(&[7; 32]);
+    let again = Launch { store: Arc::clone(&crashed), clock, keys, planners: Vec::new(), leap: ClockLeap::Refuse };
+    let again = launch(again).await.expect("it starts again");
+    again.ledger.enter(Phase::Open).expect("it opens");
+    again.ledger.ask(|_| ()).await.expect("an answer");
+    let events = crashed.events(before, 1).expect("it can be read");
+    assert_eq!(events[0].event.body.kind().name(), "hub-started");
+    assert!(boot::fold(&*crashed).is_ok(), "the chain holds over the start");
 }

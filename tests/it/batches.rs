@@ -23,7 +23,11 @@ async fn a_json_batch_answers_each_task_and_settles_when_all_have_ended() {
     let answer = world.dev.post("/v1/batches", json!({"tasks": [line(0), bad, line(2)]})).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
     let batch = answer.json();
-    assert_eq!((&batch["total"], &batch["refused"], &batch["settled"]), (&json!(3), &json!(1), &json!(false)), "{batch}");
+    assert_eq!(
+        (&batch["total"], &batch["refused"], &batch["settled"]),
+        (&json!(3), &json!(1), &json!(false)),
+        "{batch}"
+    );
     assert_eq!(batch["outcomes"][1]["problem"]["errors"][0]["pointer"], "/qos", "{batch}");
     let id = batch["batch_id"].as_str().unwrap().to_owned();
     for index in [0, 2] {
@@ -77,7 +81,9 @@ async fn semantics_31_a_batch_with_a_key_is_taken_once_in_both_forms() {
     let again = keyed("application/json", "b-1", whole).await;
     assert_eq!((again.status, &again.json()["replayed"]), (200, &json!(true)), "{}", again.text);
     assert_eq!(again.json()["outcomes"], first["outcomes"]);
-    keyed("application/json", "b-1", json!({"tasks": [line(5)]}).to_string()).await.problem(422, "idempotency-key-reused");
+    keyed("application/json", "b-1", json!({"tasks": [line(5)]}).to_string())
+        .await
+        .problem(422, "idempotency-key-reused");
     let some = format!("{}\n{}\n", line(0), line(1));
     let first = keyed("application/x-ndjson", "b-2", some.clone()).await.json();
     assert_eq!(keyed("application/x-ndjson", "b-2", some.clone()).await.json()["batch_id"], first["batch_id"]);

@@ -57,14 +57,21 @@ async fn every_filter_narrows_and_an_unknown_one_is_refused() {
     };
     let (labelled, failed) = (vec![labelled], vec![json!(failed)]);
     for (query, expected) in [
-        ("state=queued", &labelled), ("state=failed,dead-letter", &failed), ("capability=csv.sum", &labelled),
-        ("label=line:travel", &labelled), ("session_id=s-1", &labelled), ("failure_class=business", &failed),
-        ("agent_id=w-1", &failed), ("submitted_after=2020-01-01T00:00:00Z&state=failed", &failed),
+        ("state=queued", &labelled),
+        ("state=failed,dead-letter", &failed),
+        ("capability=csv.sum", &labelled),
+        ("label=line:travel", &labelled),
+        ("session_id=s-1", &labelled),
+        ("failure_class=business", &failed),
+        ("agent_id=w-1", &failed),
+        ("submitted_after=2020-01-01T00:00:00Z&state=failed", &failed),
     ] {
         assert_eq!(&ids(query).await, expected, "{query}");
     }
     assert!(ids("submitted_before=2020-01-01T00:00:00Z").await.is_empty());
-    for bad in ["colour=red", "state=quick", "label=line", "limit=0", "cursor=AAAA", "submitted_after=2020-01-01T00:00:00"] {
+    for bad in
+        ["colour=red", "state=quick", "label=line", "limit=0", "cursor=AAAA", "submitted_after=2020-01-01T00:00:00"]
+    {
         world.dev.get(&format!("/v1/tasks?{bad}")).await.problem(400, "invalid-query");
     }
 }

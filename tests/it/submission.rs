@@ -42,7 +42,12 @@ async fn two_hundred_parallel_posts_with_one_key_are_one_task() {
     let posts = (0..200).map(|_| {
         let client = world.dev.clone();
         tokio::spawn(async move {
-            client.post("/v1/tasks", json!({"capability": "text.count", "payload": [{"x": [1]}], "idempotency_key": "one"})).await
+            client
+                .post(
+                    "/v1/tasks",
+                    json!({"capability": "text.count", "payload": [{"x": [1]}], "idempotency_key": "one"}),
+                )
+                .await
         })
     });
     let mut ids = std::collections::BTreeSet::new();
@@ -77,7 +82,11 @@ async fn what_is_wrong_with_a_body_is_told_with_its_pointer_and_leaves_no_task()
     post(parent).await.problem_at(422, "invalid-field", "/parent/reach_id");
     post(json!({"retry": {"max": 1}})).await.problem_at(422, "unknown-field", "/retry/max");
     world.dev.post("/v1/tasks", json!({"text": "count my words"})).await.problem(422, "semantic-routing-unavailable");
-    let unknown = world.dev.post("/v1/tasks", json!({"capability": "text.cuont"})).await.problem(404, "capability-not-registered");
+    let unknown = world
+        .dev
+        .post("/v1/tasks", json!({"capability": "text.cuont"}))
+        .await
+        .problem(404, "capability-not-registered");
     assert_eq!(unknown["suggestions"], json!(["text.count"]));
     let large = json!({"capability": "text.count", "payload": "x".repeat(1 << 20)});
     world.dev.post("/v1/tasks", large).await.problem(413, "body-too-large");

@@ -6,21 +6,24 @@ use crate::world::{Client, World};
 
 /// Submits the smallest task; answers its id.
 pub(crate) async fn submit(client: &Client, capability: &str, payload: Value) -> String {
-    let answer = client.post("/v1/tasks", json!({"capability": capability, "payload": payload, "idempotent": true})).await;
+    let answer =
+        client.post("/v1/tasks", json!({"capability": capability, "payload": payload, "idempotent": true})).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
     answer.json()["reach_id"].as_str().unwrap().to_owned()
 }
 
 /// Claims one task; answers it.
 pub(crate) async fn claim(client: &Client, agent: &str) -> Value {
-    let answer = client.post(&format!("/v1/agents/{agent}/claim"), json!({"incarnation": 1, "max": 1, "wait_ms": 5000})).await;
+    let answer =
+        client.post(&format!("/v1/agents/{agent}/claim"), json!({"incarnation": 1, "max": 1, "wait_ms": 5000})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.json()["tasks"][0].clone()
 }
 
 /// What a report of the claimed task holds, with more fields.
 pub(crate) fn report(agent: &str, claimed: &Value, more: Value) -> Value {
-    let mut body = json!({"agent_id": agent, "incarnation": 1, "attempt": claimed["attempt"], "lease": claimed["lease"]});
+    let mut body =
+        json!({"agent_id": agent, "incarnation": 1, "attempt": claimed["attempt"], "lease": claimed["lease"]});
     for (name, value) in more.as_object().unwrap() {
         body[name] = value.clone();
     }
@@ -44,22 +47,31 @@ async fn a_whole_life_by_pull_leaves_its_history_and_its_result() {
     let progress = json!({"stage": "parse", "percent": 40, "data": {"n": 1}});
     let progressed = world.dev.post(&path(&task, "progress"), report("w-1", &task, progress)).await;
     assert_eq!(progressed.status, 200, "{}", progressed.text);
-    let done = world.dev.post(&path(&task, "complete"), report("w-1", &task, json!({"result": {"n": 2}, "usage": {"tokens": 7}}))).await;
+    let done = world
+        .dev
+        .post(&path(&task, "complete"), report("w-1", &task, json!({"result": {"n": 2}, "usage": {"tokens": 7}})))
+        .await;
     assert_eq!((done.status, done.json()["state"].as_str()), (200, Some("succeeded")), "{}", done.text);
     let receipt = done.json()["receipt"].clone();
     assert_eq!(receipt["hash"].as_str().map(str::len), Some(64), "{receipt}");
 
     let view = world.dev.get(&format!("/v1/tasks/{id}")).await.json();
     for (pointer, value) in [
-        ("/state", json!("succeeded")), ("/agent_id", json!("w-1")), ("/reach_outcome", json!("delivered")),
-        ("/work_outcome", json!("succeeded")), ("/result", json!({"n": 2})), ("/attempt", json!(1)), ("/failure", Value::Null),
+        ("/state", json!("succeeded")),
+        ("/agent_id", json!("w-1")),
+        ("/reach_outcome", json!("delivered")),
+        ("/work_outcome", json!("succeeded")),
+        ("/result", json!({"n": 2})),
+        ("/attempt", json!(1)),
+        ("/failure", Value::Null),
     ] {
         assert_eq!(view.pointer(pointer), Some(&value), "{pointer} in {view}");
     }
     assert_eq!(world.dev.get(&format!("/v1/tasks/{id}/result")).await.json(), json!({"n": 2}));
     assert_eq!(world.dev.get(&format!("/v1/tasks/{id}/payload")).await.json(), json!({"text": "成都"}));
     let history = world.dev.get(&format!("/v1/tasks/{id}/history")).await.json();
-    let kinds: Vec<_> = history["events"].as_array().unwrap().iter().map(|e| e["kind"].as_str().unwrap().to_owned()).collect();
+    let kinds: Vec<_> =
+        history["events"].as_array().unwrap().iter().map(|e| e["kind"].as_str().unwrap().to_owned()).collect();
     assert_eq!(kinds, ["task-submitted", "task-dispatched", "task-acknowledged", "task-progressed", "task-succeeded"]);
     let last = &history["events"][4];
     assert_eq!((&last["seq"], &last["hash"]), (&receipt["seq"], &receipt["hash"]), "the receipt is the event");
@@ -131,7 +143,8 @@ async fn reports_in_bulk_and_inside_a_claim_have_an_outcome_each() {
     for n in 0..3 {
         submit(&world.dev, "text.count", json!(n)).await;
     }
-    let claimed = world.dev.post("/v1/agents/w-1/claim", json!({"incarnation": 1, "max": 3, "wait_ms": 5000})).await.json();
+    let claimed =
+        world.dev.post("/v1/agents/w-1/claim", json!({"incarnation": 1, "max": 3, "wait_ms": 5000})).await.json();
     let tasks = claimed["tasks"].as_array().unwrap();
     assert_eq!(tasks.len(), 3, "{claimed}");
     let item = |n: usize, op: &str, more: Value| {
@@ -145,7 +158,11 @@ async fn reports_in_bulk_and_inside_a_claim_have_an_outcome_each() {
         {"op": "ack", "reach_id": "reach_nonsense", "attempt": 1, "lease": "x"},
         item(2, "complete", json!({"stage": "not its field"})),
     ]);
-    let bulk = world.dev.post("/v1/work/reports", json!({"agent_id": "w-1", "incarnation": 1, "reports": reports})).await.json();
+    let bulk = world
+        .dev
+        .post("/v1/work/reports", json!({"agent_id": "w-1", "incarnation": 1, "reports": reports}))
+        .await
+        .json();
     let statuses: Vec<_> = bulk["outcomes"].as_array().unwrap().iter().map(|o| o["status"].as_u64().unwrap()).collect();
     assert_eq!(statuses, [200, 200, 404, 422], "{bulk}");
     assert_eq!(bulk["outcomes"][3]["problem"]["errors"][0]["pointer"], "/reports/3/stage");

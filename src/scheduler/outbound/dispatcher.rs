@@ -159,7 +159,7 @@ fn outstanding(state: &State, in_hand: &BTreeSet<Key>, sent_before: Seq) -> Vec<
             Transport::Http { endpoint } => Some(endpoint.clone()),
             Transport::Pull => None,
         });
-        let handed = wire::handed(task)?;
+        let handed = Handed::of(task, state.at())?;
         Some(Push { handed, agent, incarnation: lease.incarnation, lease: lease.digest, endpoint })
     });
     pushes.take(PAGE).collect()

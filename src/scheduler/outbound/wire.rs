@@ -8,9 +8,7 @@ use serde_json::value::RawValue;
 use crate::ledger::handle::{Handed, Ledger, Unavailable};
 use crate::ledger::ids::{Digest, ReachId};
 use crate::ledger::keys::LeaseToken;
-use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{Qos, Text};
-use crate::ledger::machine::task::status::Status;
 use crate::ledger::store::{BodyKey, BodyKind};
 
 /// The bodies that go into a handed task, byte for byte as they were stored.
@@ -115,25 +113,6 @@ pub fn body_keys(handed: &Handed) -> [Option<BodyKey>; 2] {
     let stage_data =
         stage_data.map(|progress| BodyKey::Task { task, kind: BodyKind::Progress, attempt: progress.attempt.0 });
     [payload, stage_data]
-}
-
-/// The task as it is handed over under its valid, unacknowledged lease; `None` when it has none.
-#[must_use]
-#[expect(clippy::wildcard_enum_match_arm, reason = "asks about one state only")]
-pub fn handed(task: &Task) -> Option<Handed> {
-    match &task.status {
-        Status::Dispatched { lease, reach_deadline } => Some(Handed {
-            namespace: task.namespace.clone(),
-            spec: task.spec.clone(),
-            attempt: lease.attempt,
-            deadline: task.deadline,
-            reach_deadline: *reach_deadline,
-            work_timeout: task.spec.work_timeout,
-            replay: task.progress.clone(),
-            trace: task.trace,
-        }),
-        _ => None,
-    }
 }
 
 /// Why a handed task could not be written down.
