@@ -44,7 +44,7 @@ pub(crate) async fn run(run: Run, arrivals: Arrivals, rate: f64, pid: Option<u32
     for _ in 0..run.shape.connections {
         callers.spawn(call(board.clone(), pace.clone()));
     }
-    let window = Window::watch(&run.tally, run.shape.window, pid).await;
+    let window = Window::watch(&run.tally, &[&board.handed, &board.ended], run.shape.window, pid).await;
     for clients in [&mut callers, &mut agents] {
         while let Some(ended) = clients.join_next().await {
             if !matches!(ended, Ok(Ok(()))) {

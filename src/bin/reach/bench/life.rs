@@ -86,7 +86,7 @@ pub(crate) async fn run(work: &str, run: Run, pid: Option<u32>) -> Outcome<Value
     for _ in 0..run.shape.connections {
         clients.spawn(submit(board.clone()));
     }
-    let window = Window::watch(&run.tally, run.shape.window, pid).await;
+    let window = Window::watch(&run.tally, &[], run.shape.window, pid).await;
     board.submitting.store(false, Ordering::Relaxed);
     // Everything open runs out, so that the ledger holds finished lives only.
     let all = u32::try_from(board.capacity).unwrap_or(u32::MAX);

@@ -87,10 +87,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Lets the load warm up, then looks at the counts and the hub's process at both ends of the window.
-    pub(crate) async fn watch(tally: &Tally, window: Duration, pid: Option<u32>) -> Self {
+    /// Lets the load warm up, forgets its times in `beside` too, then looks at the counts and the hub's process at
+    /// both ends of the window.
+    pub(crate) async fn watch(tally: &Tally, beside: &[&Tally], window: Duration, pid: Option<u32>) -> Self {
         sleep(WARM_UP).await;
-        tally.forget_times();
+        beside.iter().chain([&tally]).for_each(|tally| tally.forget_times());
         let look = || (tally.done.load(Ordering::Relaxed), pid.and_then(server::cpu_seconds), Instant::now());
         let (done_before, cpu_before, from) = look();
         sleep(window).await;

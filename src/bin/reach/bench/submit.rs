@@ -37,7 +37,7 @@ pub(crate) async fn run(work: &str, run: Run, arrivals: Option<Arrivals>, pid: O
     for n in 0..run.shape.connections {
         clients.spawn(client(run.clone(), n, pace.clone(), end));
     }
-    let window = Window::watch(&run.tally, run.shape.window, pid).await;
+    let window = Window::watch(&run.tally, &[], run.shape.window, pid).await;
     while let Some(ended) = clients.join_next().await {
         if !matches!(ended, Ok(Ok(()))) {
             run.tally.broken.fetch_add(1, Ordering::Relaxed);
