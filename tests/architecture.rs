@@ -12,7 +12,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("src/ledger", &["crate::scheduler", "crate::recovery", "crate::api", "crate::hub", "axum", "reqwest"]),
     ("src/scheduler", &["crate::recovery", "crate::api", "crate::hub", "axum::", "fjall", "bincode"]),
     ("src/recovery", &["crate::api", "crate::hub", "axum::", "fjall", "bincode", "reqwest"]),
-    ("src/api", &["crate::hub", "fjall", "bincode", "store::Store", "dyn Store", "FjallStore", "MemoryStore"]),
+    ("src/api", &["crate::hub", "fjall", "bincode", "dyn Store", "FjallStore", "MemoryStore"]),
     ("src/telemetry.rs", &["crate::ledger", "crate::scheduler", "crate::recovery", "crate::api"]),
     ("src/bin/reach/ctl", &["agent_reach::ledger", "agent_reach::scheduler", "agent_reach::recovery"]),
 ];
@@ -23,11 +23,21 @@ const PURE: &[&str] = &[
     "src/ledger/ids.rs",
     "src/ledger/planner.rs",
     "src/ledger/store/codec.rs",
+    "src/ledger/store/block.rs",
+    "src/ledger/canonical.rs",
     "src/scheduler/vitals.rs",
     "src/scheduler/queue.rs",
-    "src/scheduler/plan.rs",
+    "src/scheduler/plan",
     "src/scheduler/routing",
+    "src/scheduler/ramp.rs",
+    "src/scheduler/roster.rs",
+    "src/scheduler/outbound/address.rs",
+    "src/scheduler/outbound/answer.rs",
     "src/scheduler/outbound/guard.rs",
+    "src/scheduler/outbound/message.rs",
+    "src/scheduler/outbound/signature.rs",
+    "src/api/render",
+    "src/api/submission",
     "src/recovery",
 ];
 
@@ -102,6 +112,12 @@ fn said(code: &str, word: &str) -> bool {
     code.lines().any(|line| line.contains(word))
 }
 
+/// A path that begins with the crate, not with a module of ours that has its name.
+fn names_crate(code: &str, word: &str) -> bool {
+    let ours = |line: &str| line.replace(&format!("store::{word}"), "").replace(&format!("super::{word}"), "");
+    code.lines().any(|line| ours(line).contains(word))
+}
+
 #[test]
 fn nothing_names_a_floor_above_it() {
     let mut wrong = Vec::new();
@@ -149,7 +165,7 @@ fn a_dependency_with_a_price_is_named_in_one_place() {
         let shown = path.strip_prefix(root()).expect("below the root").display().to_string();
         let code = code_of(&text);
         for (word, place) in ONLY_IN {
-            if said(&code, word) && !shown.starts_with(place) {
+            if names_crate(&code, word) && !shown.starts_with(place) {
                 wrong.push(format!("{shown} says {word}, which only {place}… may"));
             }
         }

@@ -4,6 +4,8 @@
 //! ever added. A missing one is written with `REACH_FIX=1`; one that differs is never overwritten: a new shape is a new
 //! version of its kind.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic: that is how it fails")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;

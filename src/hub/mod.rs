@@ -27,7 +27,7 @@ use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::sequencer::Fate;
 use crate::ledger::store::Store;
-use crate::ledger::store::fjall::{self, FjallStore, OpenError};
+use crate::ledger::store::fjall::{FjallStore, OpenError, Options as StoreOptions};
 use crate::ledger::store::keyfile::{self, KeyFileError};
 use crate::ledger::time::Clock;
 use crate::recovery::{self, Recovery};
@@ -64,7 +64,7 @@ pub struct Options {
     /// May ledger time leap at this start?
     pub leap: ClockLeap,
     /// The store's own settings.
-    pub store: fjall::Options,
+    pub store: StoreOptions,
     /// Write an admin token at the very first start?
     pub first_token: FirstToken,
     /// The door.
@@ -259,7 +259,7 @@ async fn resolve(ledger: &Ledger) -> Result<(), StartError> {
     Ok(())
 }
 
-async fn open(home: Home, options: fjall::Options) -> Result<(Arc<dyn Store>, Keys, PathBuf), StartError> {
+async fn open(home: Home, options: StoreOptions) -> Result<(Arc<dyn Store>, Keys, PathBuf), StartError> {
     match home {
         Home::Given { store, keys, folder } => Ok((store, keys, folder)),
         Home::Folder(folder) => {

@@ -315,7 +315,14 @@ fn outcomes() -> Vec<EventBody> {
         .map(|class| {
             let (started, outcome) = match class {
                 FailureClass::Network => (Started::Never, None),
-                _ => (Started::Maybe, Some(digest(9))),
+                FailureClass::AgentOverload
+                | FailureClass::AgentCrash
+                | FailureClass::AgentTimeout
+                | FailureClass::Business
+                | FailureClass::Schema
+                | FailureClass::Policy
+                | FailureClass::Hub
+                | FailureClass::CallerCancelled => (Started::Maybe, Some(digest(9))),
             };
             TaskAttemptFailed { task, attempt, failure: failure(class), started, outcome }.into()
         })

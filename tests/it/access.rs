@@ -94,7 +94,9 @@ async fn every_row_of_the_scope_table_behaves_as_it_says() {
             let call = caller.request(verb, &filled(path));
             let call = match body_for(method, path) {
                 serde_json::Value::Null => call,
-                body => call.json(&body),
+                body @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
+                    call.json(&body)
+                }
             };
             let answer = Answer::of(call).await;
             let refused = answer.status == 403;

@@ -56,6 +56,7 @@ async fn settled(hub: &Hub, n: u8, wanted: CallbackState) -> CallbackStanding {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks about one kind only")]
 async fn tries(hub: &Hub, n: u8) -> Vec<TryOutcome> {
     let task = hub.ledger().task(id(n)).await.expect("reads").expect("there");
     let events = hub.ledger().events_at(task.seqs).await.expect("reads");
@@ -103,7 +104,7 @@ async fn c1_every_try_has_the_same_id_and_bytes_and_a_fresh_signature() {
     let hub = Hub::start().await;
     let mut replies = [Reply::Status(500, "", Vec::new()), Reply::Close].into_iter();
     let mut receiver =
-        Receiver::start(move |_| replies.next().unwrap_or(Reply::Status(200, "", b"thanks".to_vec()))).await;
+        Receiver::start(move |_| replies.next().unwrap_or_else(|| Reply::Status(200, "", b"thanks".to_vec()))).await;
     worker(&hub).await;
     done(&hub, 1, &receiver.url("/")).await;
     let mut seen = vec![receiver.next().await];

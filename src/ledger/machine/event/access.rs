@@ -1,0 +1,36 @@
+//! Events of tokens and rules: who may do what, and under which bounds.
+
+use crate::ledger::ids::{Digest, TokenId};
+use crate::ledger::machine::access::Token;
+use crate::ledger::machine::policy::Policy;
+use crate::ledger::machine::task::spec::Text;
+use crate::ledger::time::Timestamp;
+
+event_structs! {
+    /// A token was made.
+    TokenCreated {
+        /// The token: hash, scopes, bounds.
+        token: Token,
+    }
+    /// Its secret was replaced; the old one holds for a while.
+    TokenRotated {
+        /// Which token.
+        token: TokenId,
+        /// SHA-256 of the new secret.
+        secret: Digest,
+        /// Until when the old one holds.
+        overlap_until: Timestamp,
+    }
+    /// It is no longer valid, at once.
+    TokenRevoked {
+        /// Which token.
+        token: TokenId,
+    }
+    /// The rules of a namespace changed.
+    PolicyChanged {
+        /// The new rules.
+        policy: Policy,
+        /// Why.
+        reason: Text,
+    }
+}
