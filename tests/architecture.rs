@@ -96,8 +96,7 @@ fn walk(path: &Path, found: &mut Vec<PathBuf>) {
 
 fn is_test_file(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name == "properties.rs"
-        || name == "contract.rs"
+    matches!(name, "properties.rs" | "contract.rs" | "world.rs" | "samples.rs" | "receiver.rs")
         || name.ends_with("tests.rs")
         || path.iter().any(|part| part == "tests")
 }

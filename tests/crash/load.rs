@@ -136,7 +136,7 @@ async fn call_on(client: Client, caller: usize, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::SeqCst) {
         let key = format!("caller-{caller}-{n}");
         let body = json!({
-            "capability": "crash.test", "payload": {"n": n}, "idempotent": n % 2 == 0, "qos": "background",
+            "capability": "crash.test", "payload": {"n": n}, "idempotent": n.is_multiple_of(2), "qos": "background",
             "idempotency_key": key, "wait_for_agent": true, "reach_timeout_ms": 2_000, "work_timeout_ms": 600_000,
         });
         // Until the outcome is known the same submission is sent again under the same key.
