@@ -135,7 +135,7 @@ fn nothing_names_a_floor_above_it() {
 }
 
 #[test]
-fn the_pure_core_has_no_clock_no_chance_no_io_and_no_async() {
+fn semantics_20_the_pure_core_has_no_clock_no_chance_no_io_and_no_async() {
     let mut wrong = Vec::new();
     let mut seen = 0;
     for place in PURE {

@@ -11,8 +11,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use agent_reach::ledger::ids::{Namespace, Seq};
+use agent_reach::ledger::machine::State;
 use agent_reach::ledger::machine::event::{Event, EventKind};
+use agent_reach::ledger::machine::step::apply;
 use agent_reach::ledger::store::codec::{KIND_VERSION, decode_event, encode_event};
+use agent_reach::ledger::store::snapshot;
 
 #[path = "golden/samples.rs"]
 mod samples;
@@ -70,4 +74,44 @@ fn every_golden_file_belongs_to_a_kind_and_reads() {
             assert_eq!(decode_event(&unhex(line)).unwrap().body.kind(), *kind, "{name}");
         }
     }
+}
+
+/// A state with something of every noun, from the same samples.
+fn state() -> State {
+    let kinds = by_kind();
+    let story = [
+        EventKind::LineageStarted,
+        EventKind::HubStarted,
+        EventKind::TokenCreated,
+        EventKind::PolicyChanged,
+        EventKind::AgentRegistered,
+        EventKind::BatchOpened,
+        EventKind::TaskSubmitted,
+    ];
+    let mut state = State::default();
+    for kind in story {
+        let mut event = kinds[&kind][0].clone();
+        event.seq = Seq(state.seq().0 + 1);
+        event.at = state.at().max(event.at);
+        event.namespace = (state.seq() >= Seq(2)).then(|| Namespace::new("team-a").unwrap());
+        apply(&mut state, &event).unwrap();
+    }
+    state
+}
+
+#[test]
+fn semantics_29_a_snapshot_is_written_as_its_golden_bytes_and_gives_the_same_state() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("tests/golden/snapshot.v{}.hex", snapshot::SNAPSHOT_VERSION));
+    let state = state();
+    let (seq, digest, bytes) = snapshot::encode(&state).unwrap();
+    let line = format!("{digest}\n{}\n", hex(&bytes));
+    if !path.exists() {
+        assert_eq!(std::env::var("REACH_FIX").as_deref(), Ok("1"), "{path:?} is missing; REACH_FIX=1 writes it");
+        fs::write(&path, &line).unwrap();
+    }
+    let golden = fs::read_to_string(&path).unwrap();
+    assert_eq!(line, golden, "its bytes changed; a new shape is a new version of the snapshot");
+    let read = snapshot::decode(seq, digest, &unhex(golden.lines().nth(1).unwrap())).unwrap();
+    assert_eq!(read, state);
 }

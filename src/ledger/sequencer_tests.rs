@@ -18,6 +18,7 @@ use crate::ledger::machine::task::spec::{
 };
 use crate::ledger::machine::task::status::{Delivery, StatusKind};
 use crate::ledger::sequencer::Fate;
+use crate::ledger::store::Store as _;
 use crate::ledger::store::memory::{Fault, MemoryStore};
 use crate::ledger::time::{Millis, SimClock};
 
@@ -158,7 +159,7 @@ fn claim() -> ClaimRequest {
 }
 
 #[tokio::test]
-async fn an_answer_carries_the_receipt_of_an_event_that_is_in_the_ledger() {
+async fn semantics_25_an_answer_carries_the_receipt_of_an_event_that_is_in_the_ledger() {
     let store = Arc::new(MemoryStore::new());
     let running = start(&store).await;
     let released = running.ledger.propose(submit(1)).await.expect("it is taken");
@@ -171,7 +172,7 @@ async fn an_answer_carries_the_receipt_of_an_event_that_is_in_the_ledger() {
 }
 
 #[tokio::test]
-async fn a_finished_task_is_read_from_its_row_and_a_late_repeat_gets_the_first_receipt() {
+async fn semantics_28_a_finished_task_is_read_from_its_row_and_a_late_repeat_gets_the_first_receipt() {
     let store = Arc::new(MemoryStore::new());
     let running = start(&store).await;
     let ledger = &running.ledger;
@@ -226,15 +227,18 @@ async fn semantics_4_a_claim_whose_caller_is_gone_gives_its_task_back() {
 }
 
 #[tokio::test]
-async fn after_a_failed_append_nothing_more_is_answered() {
+async fn semantics_19_what_was_applied_but_never_became_durable_is_neither_published_nor_answered() {
     let store = Arc::new(MemoryStore::new());
     let running = start(&store).await;
     running.ledger.propose(submit(1)).await.expect("it is taken");
-    store.fail_append(1, Fault::UnknownKept);
+    let durable = running.ledger.published().seq;
+    store.fail_append(1, Fault::UnknownLost);
     let unknown = running.ledger.propose(submit(2)).await;
     assert_eq!(unknown, Err(Refusal::Unavailable(Unavailable::Failed)));
     let (fate, state) = running.fate.await.expect("it tells how it ended");
     assert!(matches!(fate, Fate::Disk(_)), "{fate:?}");
+    assert_eq!(running.ledger.published().seq, durable);
+    assert_eq!(store.head().seq, durable);
     assert!(state.is_none());
     assert!(running.ledger.propose(submit(3)).await.is_err());
 }

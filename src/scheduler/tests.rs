@@ -357,3 +357,22 @@ fn one_agent_serves_all_its_capabilities_by_class_and_turn() {
     let order: Vec<_> = world.cycle().iter().map(|d| d.task).collect();
     assert_eq!(order, [flood[0], other, flood[1], flood[2]]);
 }
+
+#[test]
+fn semantics_17_a_planner_rebuilt_from_the_state_hands_out_what_the_one_that_watched_would() {
+    let plan = |restarted: bool| {
+        let mut world = World::new();
+        world.submit_some(6, |_| {});
+        world.submit(|spec| spec.qos = Qos::Urgent);
+        if restarted {
+            world.restart();
+            world.pass(60_000);
+        }
+        world.register("a", declaration(4));
+        world.beat("a");
+        world.cycle().into_iter().map(|dispatch| dispatch.task).collect::<Vec<_>>()
+    };
+    let watched = plan(false);
+    assert_eq!(watched.len(), 4, "as many as there are slots");
+    assert_eq!(plan(true), watched, "lanes and positions are derived: nothing of them is in the ledger");
+}
