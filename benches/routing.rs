@@ -207,7 +207,7 @@ impl Bench {
             idempotency: None,
             batch: None,
         };
-        let command = Command::SubmitTask { submission: Box::new(submission), bound: None };
+        let command = Command::SubmitTask { submission: Arc::new(submission), bound: None };
         self.apply(Actor::Token(TokenId::new("bench")?), command)
     }
 

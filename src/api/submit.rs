@@ -143,7 +143,7 @@ pub(super) async fn prepare(
         made.payload = Some(named);
         bodies.push((render::body_key(made.reach_id, BodyKind::Payload, 0), kept));
     }
-    let command = Command::SubmitTask { submission: Box::new(made), bound: None };
+    let command = Command::SubmitTask { submission: Arc::new(made), bound: None };
     Ok(Prepared { intake: Intake { proposal: caller.proposal(command), bodies }, warnings })
 }
 

@@ -81,7 +81,7 @@ fn register() -> Proposal {
 }
 
 fn submit(id: u8) -> Proposal {
-    by_token(Command::SubmitTask { submission: Box::new(submission(id)), bound: None })
+    by_token(Command::SubmitTask { submission: Arc::new(submission(id)), bound: None })
 }
 
 fn submission(id: u8) -> Submission {

@@ -190,7 +190,7 @@ impl World {
         let mut submission = submission(self.next_task);
         change(&mut submission);
         let id = submission.reach_id;
-        let command = Command::SubmitTask { submission: Box::new(submission), bound: None };
+        let command = Command::SubmitTask { submission: Arc::new(submission), bound: None };
         self.by(Actor::Token(TokenId::new(token).unwrap()), command);
         id
     }

@@ -239,7 +239,9 @@ fn submissions() -> Vec<EventBody> {
         on_wait: OnWait::Degrade,
         ..bare.clone()
     };
-    [submission(), bare, third].map(|submission| TaskSubmitted { submission, deadline: at(60_000) }.into()).to_vec()
+    [submission(), bare, third]
+        .map(|submission| TaskSubmitted { submission: submission.into(), deadline: at(60_000) }.into())
+        .to_vec()
 }
 
 fn explanation() -> Explanation {

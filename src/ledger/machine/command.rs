@@ -3,6 +3,8 @@
 //! Whatever a decision needs from outside the state (an id, a lease digest, a finished task's row) arrives inside the
 //! command, put there by a shell, so that one log always gives one state (design 2, rule 6).
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{
@@ -218,7 +220,7 @@ pub enum Command {
     /// Submit a task.
     SubmitTask {
         /// What is asked.
-        submission: Box<Submission>,
+        submission: Arc<Submission>,
         /// What its idempotency key is bound to on disk; the shell fills it in.
         bound: Option<KeyBinding>,
     },

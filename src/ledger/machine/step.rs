@@ -62,11 +62,14 @@ pub fn step(state: &mut State, proposal: &Proposal, now: Timestamp) -> Result<St
         events.push(event);
     }
     let mut told = 0;
-    while let Some(cause) = events.get(told).cloned() {
+    while let Some(cause) = events.get(told) {
         told += 1;
-        for body in follow_ups(state, &cause) {
+        // Most events cause nothing: only what follows takes a copy.
+        let bodies = follow_ups(state, cause);
+        let belongs = if bodies.is_empty() { None } else { cause.namespace.clone() };
+        for body in bodies {
             let mut envelope = Envelope::of(state, proposal, &body);
-            envelope.namespace = envelope.namespace.or_else(|| cause.namespace.clone());
+            envelope.namespace = envelope.namespace.or_else(|| belongs.clone());
             let event = envelope.seal(state, Actor::Hub, now, body);
             apply(state, &event)?;
             events.push(event);

@@ -210,7 +210,7 @@ impl World {
     }
 
     pub(in crate::ledger::machine) fn submit(&mut self, submission: Submission) -> Vec<&'static str> {
-        self.ok(Command::SubmitTask { submission: Box::new(submission), bound: None })
+        self.ok(Command::SubmitTask { submission: Arc::new(submission), bound: None })
     }
 
     /// Hands a queued task to the agent's current process, which must be possible.

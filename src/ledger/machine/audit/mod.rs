@@ -5,6 +5,7 @@
 //! S5, S7 (as far as events tell), S10, D2 (density) and T1.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::ledger::ids::{AgentKey, AttemptNo, Incarnation, ReachId, Seq};
 use crate::ledger::machine::event::{Event, EventBody, QueuedWhy, RetryWhy, Started};
@@ -45,7 +46,7 @@ enum Place {
 
 /// The audit's own picture of one task.
 struct Life {
-    spec: Submission,
+    spec: Arc<Submission>,
     deadline: Timestamp,
     place: Place,
     attempt: AttemptNo,
@@ -99,7 +100,7 @@ impl Audit {
             let held = body.submission.approval == crate::ledger::machine::task::spec::Approval::Needed;
             let early = body.submission.not_before.is_some_and(|at| at > event.at);
             let life = Life {
-                spec: body.submission.clone(),
+                spec: Arc::clone(&body.submission),
                 deadline: body.deadline,
                 place: if held {
                     Place::Held

@@ -1,5 +1,7 @@
 //! The audit must condemn a forged history, one forgery for each invariant: an audit that cannot fail proves nothing.
 
+use std::sync::Arc;
+
 use super::check as examine;
 use super::*;
 use crate::ledger::machine::command::{Retryable, Word};
@@ -86,7 +88,7 @@ fn more_retries_than_the_budget_are_condemned() {
     condemned("S5", |events| {
         let at = find(events, "task-submitted");
         if let EventBody::TaskSubmitted(body) = &mut events[at].body {
-            body.submission.retry.max_retries = 0;
+            Arc::make_mut(&mut body.submission).retry.max_retries = 0;
         }
     });
 }
@@ -107,7 +109,7 @@ fn a_second_epoch_of_a_task_not_declared_idempotent_is_condemned() {
     condemned("S10", |events| {
         let at = find(events, "task-submitted");
         if let EventBody::TaskSubmitted(body) = &mut events[at].body {
-            body.submission.idempotence = Idempotence::NotDeclared;
+            Arc::make_mut(&mut body.submission).idempotence = Idempotence::NotDeclared;
         }
     });
 }

@@ -229,7 +229,7 @@ impl From<OutcomeKind> for ReportKind {
 impl EventBody {
     /// The task that it concerns, if any. Callback events concern their task too.
     #[must_use]
-    pub const fn task(&self) -> Option<ReachId> {
+    pub fn task(&self) -> Option<ReachId> {
         match self {
             Self::TaskSubmitted(e) => Some(e.submission.reach_id),
             Self::TaskQueued(e) => Some(e.task),

@@ -1,5 +1,7 @@
 //! Events of tasks: every transition of docs/state-machine.md, and what is only audited.
 
+use std::sync::Arc;
+
 use super::{AlreadyDone, Explanation, QueuedWhy, ReportKind, RetryWhy, StaleWhy, Started};
 use crate::ledger::ids::{AgentId, AttemptNo, Digest, Incarnation, LeaseDigest, ReachId};
 use crate::ledger::machine::task::Failure;
@@ -11,7 +13,7 @@ event_structs! {
     /// A task was accepted; it says whether it is queued, scheduled or awaits approval.
     TaskSubmitted {
         /// What was asked.
-        submission: Submission,
+        submission: Arc<Submission>,
         /// Its absolute end.
         deadline: Timestamp,
     }

@@ -65,7 +65,7 @@ fn submitted(state: &mut State, event: &Event, body: &TaskSubmitted) -> Result<(
         lane: lane_of(&namespace, spec),
         schemas: spec.schemas.clone(),
         namespace,
-        spec: Arc::new(spec.clone()),
+        spec: Arc::clone(spec),
         submitted_at: event.at,
         deadline: body.deadline,
         ended_at: None,

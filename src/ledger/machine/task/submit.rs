@@ -1,5 +1,7 @@
 //! Taking a task in: the key against doubles, its bounds, and whether anybody could ever do it.
 
+use std::sync::Arc;
+
 use crate::ledger::ids::{Digest, Namespace};
 use crate::ledger::machine::agent::Sensitive;
 use crate::ledger::machine::batch::BatchPhase;
@@ -22,7 +24,7 @@ const QUEUE_FULL_RETRY: Millis = Millis::secs(1);
 pub(super) fn submit(
     state: &State,
     proposal: &Proposal,
-    (submission, bound): (&Submission, Option<&KeyBinding>),
+    (submission, bound): (&Arc<Submission>, Option<&KeyBinding>),
     now: Timestamp,
 ) -> Decision {
     let Some(namespace) = &proposal.namespace else { return Decision::refuse(Rejection::TaskUnknown) };
@@ -55,9 +57,9 @@ fn admit(
     state: &State,
     proposal: &Proposal,
     namespace: &Namespace,
-    submission: &Submission,
+    submission: &Arc<Submission>,
     now: Timestamp,
-) -> Result<(Submission, Timestamp), Rejection> {
+) -> Result<(Arc<Submission>, Timestamp), Rejection> {
     if state.task(submission.reach_id).is_some() {
         return Err(Rejection::IdTaken);
     }
@@ -78,9 +80,9 @@ fn admit(
     if let Some(entry) = entry {
         check_schemas(entry, submission)?;
     }
-    let mut recorded = submission.clone();
+    let mut recorded = Arc::clone(submission);
     if entry.is_some_and(|entry| entry.sensitive == Sensitive::Yes) {
-        recorded.approval = Approval::Needed; // R-SUB-9
+        Arc::make_mut(&mut recorded).approval = Approval::Needed; // R-SUB-9
     }
     check_bounds(state, namespace, &recorded, now)?;
     Ok((recorded, deadline))

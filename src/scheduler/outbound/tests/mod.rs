@@ -130,7 +130,7 @@ impl Hub {
             submission.payload = Some(named(&body));
             bodies.push((BodyKey::Task { task: id, kind: BodyKind::Payload, attempt: 0 }, body));
         }
-        let proposal = by_token(Command::SubmitTask { submission: Box::new(submission), bound: None });
+        let proposal = by_token(Command::SubmitTask { submission: Arc::new(submission), bound: None });
         self.propose(Intake { proposal, bodies }).await;
     }
 

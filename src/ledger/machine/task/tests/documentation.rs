@@ -57,7 +57,7 @@ fn samples() -> Vec<EventBody> {
     let explanation =
         || Explanation { strategy: "test".into(), score: Vec::new(), runners_up: Vec::new(), exclusions: Vec::new() };
     vec![
-        TaskSubmitted { submission: submission(ReachId([2; 16])), deadline: at }.into(),
+        TaskSubmitted { submission: submission(ReachId([2; 16])).into(), deadline: at }.into(),
         TaskQueued { task, why: QueuedWhy::RetryDue }.into(),
         TaskDispatched {
             task,

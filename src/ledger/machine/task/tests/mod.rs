@@ -122,7 +122,7 @@ pub(in crate::ledger::machine) fn by_caller(command: Command) -> Proposal {
 }
 
 pub(in crate::ledger::machine) fn submit(submission: Submission) -> Proposal {
-    by_caller(Command::SubmitTask { submission: Box::new(submission), bound: None })
+    by_caller(Command::SubmitTask { submission: Arc::new(submission), bound: None })
 }
 
 pub(in crate::ledger::machine) fn register(name: &str, instance: &str, declaration: Declaration) -> Proposal {
