@@ -96,6 +96,7 @@ fn state() -> State {
         event.namespace = (state.seq() >= Seq(2)).then(|| Namespace::new("team-a").unwrap());
         apply(&mut state, &event).unwrap();
     }
+    state.forget_up_to(Seq(u64::MAX));
     state
 }
 
