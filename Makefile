@@ -5,7 +5,7 @@
 test: tools
 	cargo fmt --check
 	cargo clippy --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --locked --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --no-deps --locked --document-private-items
 	cargo test --locked
 	cargo build --release --locked
 	cargo run --release --locked -- demo --json > target/demo.json

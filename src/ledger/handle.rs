@@ -389,7 +389,7 @@ impl Ledger {
         &self.keys
     }
 
-    /// Registers for changes of one task; see [`Watch::changed`].
+    /// Registers for changes of one task; see [`Watch::until`].
     #[must_use]
     pub fn watch(&self, task: ReachId) -> Watch {
         self.watchers.watch(task)
