@@ -162,3 +162,33 @@ fn a_token_never_reaches_the_log() {
     let log = std::fs::read_to_string(data.with_extension("log")).expect("a log");
     assert!(!log.contains(TOKEN) && !log.contains("a-secret-payload"));
 }
+
+#[test]
+fn a_second_process_on_the_same_data_folder_is_refused_clearly_and_the_first_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let hub = Hub::dev(&data);
+    let second = reach().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).output().expect("starts");
+    assert_ne!(code(&second), 0);
+    assert!(stderr(&second).contains("in use by another process"), "{}", stderr(&second));
+    assert!(hub.json(&["agents", "list"]).is_array(), "the first one still answers");
+    assert_eq!(hub.stop(), 0);
+}
+
+#[test]
+fn an_unreadable_key_file_and_a_lost_ledger_are_told_with_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    assert_eq!(Hub::dev(&data).stop(), 0);
+    let keys = data.join("keys");
+    std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o644)).expect("the file is ours");
+    let open = reach().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).output().expect("starts");
+    assert_ne!(code(&open), 0);
+    assert!(stderr(&open).contains("keys"), "{}", stderr(&open));
+    std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).expect("the file is ours");
+    std::fs::remove_dir_all(data.join("ledger")).expect("the folder is ours");
+    let lost = reach().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).output().expect("starts");
+    assert_ne!(code(&lost), 0);
+    let said = stderr(&lost);
+    assert!(said.contains("reach verify") && said.contains("--accept-loss"), "{said}");
+}

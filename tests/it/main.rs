@@ -8,6 +8,7 @@
 mod access;
 mod agents;
 mod batches;
+mod bounds;
 mod edge;
 mod feed;
 mod input;
