@@ -96,7 +96,7 @@ enum Talk {
     /// Everything that ever happened to a task
     History(ctl::history::History),
     /// Why a task is where it is, or where one would go
-    Explain(ctl::policies::Explain),
+    Explain(ctl::explain::Explain),
     /// The feed of events
     Events(ctl::events::Events),
     /// Callbacks and their signing secrets
@@ -153,7 +153,7 @@ async fn converse(context: &Context, talk: Talk) -> Outcome {
         Talk::Submit(submit) => ctl::submit::run(context, *submit).await,
         Talk::Batches(command) => ctl::batches::run(context, command).await,
         Talk::History(history) => ctl::history::run(context, &history).await,
-        Talk::Explain(explain) => ctl::policies::explain(context, &explain).await,
+        Talk::Explain(explain) => ctl::explain::explain(context, &explain).await,
         Talk::Events(events) => ctl::events::run(context, &events).await,
         Talk::Callbacks(command) => ctl::callbacks::run(context, command).await,
         Talk::Tokens(command) => ctl::tokens::run(context, command).await,

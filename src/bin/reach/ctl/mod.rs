@@ -4,6 +4,7 @@ pub(crate) mod agents;
 pub(crate) mod batches;
 pub(crate) mod callbacks;
 pub(crate) mod events;
+pub(crate) mod explain;
 pub(crate) mod history;
 pub(crate) mod policies;
 pub(crate) mod submit;

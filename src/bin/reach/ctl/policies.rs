@@ -1,9 +1,9 @@
-//! `reach policies`: rules as data, and `reach explain`: where a task would go.
+//! `reach policies`: rules as data.
 
-use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use clap::Subcommand;
+use serde_json::{Value, json};
 
-use crate::ctl::{Context, json_argument, pair};
+use crate::ctl::{Context, pair};
 use crate::exit::Outcome;
 use crate::output::{self, Format};
 
@@ -23,16 +23,6 @@ pub(crate) enum Command {
     },
 }
 
-/// A task that is not sent.
-#[derive(Debug, Args)]
-pub(crate) struct Explain {
-    /// Task id, or a capability for a dry run
-    subject: String,
-    /// Payload for the dry run: JSON, @FILE, or - for stdin
-    #[arg(long, short)]
-    payload: Option<String>,
-}
-
 /// Runs it.
 pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
     let path = ["v1", "policies"];
@@ -49,22 +39,5 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         Format::Json => output::json(&holding),
         Format::Table => context.print_object(holding.get("policy").unwrap_or(&Value::Null)),
     }
-    Ok(())
-}
-
-/// Why a task is where it is, or where a capability would be routed to now.
-pub(crate) async fn explain(context: &Context, explain: &Explain) -> Outcome {
-    let client = &context.client;
-    let answer = if explain.subject.starts_with("reach_") {
-        client.get(&["v1", "tasks", &explain.subject, "explain"], &[]).await?
-    } else {
-        let mut body: Map<String, Value> = Map::new();
-        body.insert("capability".to_owned(), json!(explain.subject));
-        if let Some(payload) = &explain.payload {
-            body.insert("payload".to_owned(), json_argument("--payload", payload)?);
-        }
-        client.post(&["v1", "route", "explain"], &Value::Object(body)).await?
-    };
-    output::json(&answer);
     Ok(())
 }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::ctl::agents::without_nulls;
+use crate::ctl::explain::{Explain, explain};
 use crate::ctl::{Context, pair, span};
 use crate::exit::{Code, Failure, Outcome};
 use crate::output::{self, Format, field};
@@ -31,17 +32,6 @@ pub(crate) enum Command {
         /// Why, for the record
         #[arg(long)]
         reason: Option<String>,
-    },
-    /// Submit a finished one again, as a new task
-    Redrive {
-        /// Task id
-        reach_id: String,
-        /// Why, for the record
-        #[arg(long)]
-        reason: Option<String>,
-        /// Also if an attempt may have run
-        #[arg(long)]
-        include_ambiguous: bool,
     },
     /// Why it is where it is, and what would move it on
     Explain(One),
@@ -107,15 +97,8 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             let body = without_nulls(json!({"reason": reason}));
             context.print_object(&client.post(&["v1", "tasks", &reach_id, "cancel"], &body).await?);
         }
-        Command::Redrive { reach_id, reason, include_ambiguous } => {
-            let mut body = without_nulls(json!({"reason": reason}));
-            if include_ambiguous && let Some(fields) = body.as_object_mut() {
-                fields.insert("include_ambiguous".to_owned(), Value::Bool(true));
-            }
-            context.print_object(&client.post(&["v1", "tasks", &reach_id, "redrive"], &body).await?);
-        }
         Command::Explain(One { reach_id }) => {
-            output::json(&client.get(&["v1", "tasks", &reach_id, "explain"], &[]).await?);
+            explain(context, &Explain { subject: reach_id, payload: None }).await?;
         }
         Command::Wait { reach_id, timeout } => {
             let task = wait(client, &reach_id, Duration::from_millis(timeout)).await?;

@@ -1,0 +1,111 @@
+//! `reach explain`: why a task is where it is, or where a capability would be routed to now, for a tired person.
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::ctl::{Context, json_argument};
+use crate::exit::Outcome;
+use crate::output::{self, Format, field};
+
+/// A task, or one that is not sent.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Task id, or a capability for a dry run
+    pub(crate) subject: String,
+    /// Payload for the dry run: JSON, @FILE, or - for stdin
+    #[arg(long)]
+    pub(crate) payload: Option<String>,
+}
+
+/// Asks the hub and shows its answer.
+pub(crate) async fn explain(context: &Context, explain: &Explain) -> Outcome {
+    let client = &context.client;
+    let answer = if explain.subject.starts_with("reach_") {
+        client.get(&["v1", "tasks", &explain.subject, "explain"], &[]).await?
+    } else {
+        let mut body: Map<String, Value> = Map::new();
+        body.insert("capability".to_owned(), json!(explain.subject));
+        if let Some(payload) = &explain.payload {
+            body.insert("payload".to_owned(), json_argument("--payload", payload)?);
+        }
+        client.post(&["v1", "route", "explain"], &Value::Object(body)).await?
+    };
+    match context.format {
+        Format::Json => output::json(&answer),
+        Format::Table => show(&answer),
+    }
+    Ok(())
+}
+
+/// What it is, what would help, and every agent with its score or the reason against it.
+fn show(answer: &Value) {
+    output::table(&["question", "answer"], facts(answer));
+    let agents = agents(answer);
+    if !agents.is_empty() {
+        output::data("");
+        output::table(&["agent", "can take it", "score or reason"], agents);
+    }
+}
+
+fn facts(answer: &Value) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let asked = [
+        ("capability", "/capability"),
+        ("registered", "/registered"),
+        ("state", "/state"),
+        ("why", "/why"),
+        ("ends by", "/deadline"),
+        ("would go to", "/route/agent_id"),
+        ("strategy", "/route/strategy"),
+        ("last went to", "/last_dispatch/agent_id"),
+        ("because", "/last_dispatch/explanation/strategy"),
+    ];
+    for (name, pointer) in asked {
+        let text = field(answer, pointer);
+        if text != "-" {
+            rows.push(vec![name.to_owned(), text]);
+        }
+    }
+    for (name, list, pointer) in [("would help", "/unblock", ""), ("the payload", "/payload", "/detail")] {
+        for item in answer.pointer(list).and_then(Value::as_array).into_iter().flatten() {
+            rows.push(vec![name.to_owned(), field(item, pointer)]);
+        }
+    }
+    rows
+}
+
+fn agents(answer: &Value) -> Vec<Vec<String>> {
+    let list = |pointer: &str| answer.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
+    let candidates = list("/route/candidates").into_iter().map(|candidate| {
+        let parts = candidate.get("score").and_then(Value::as_object).into_iter().flatten();
+        let score: Vec<String> = parts.map(|(part, worth)| format!("{part} {worth}")).collect();
+        vec![field(&candidate, "/agent_id"), "yes".to_owned(), score.join(", ")]
+    });
+    let excluded = list("/route/excluded").into_iter().map(|excluded| {
+        let detail = field(&excluded, "/detail");
+        let reason = field(&excluded, "/reason");
+        let why = if detail == "-" { reason } else { format!("{reason}: {detail}") };
+        vec![field(&excluded, "/agent_id"), "no".to_owned(), why]
+    });
+    candidates.chain(excluded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_agent_stands_there_with_its_score_or_the_reason_against_it() {
+        let answer = json!({
+            "capability": "a.b", "registered": true, "unblock": ["an agent claims"],
+            "route": {
+                "agent_id": "one", "strategy": "weighted-round-robin",
+                "candidates": [{"agent_id": "one", "score": {"position": 1, "weight": 10}}],
+                "excluded": [{"agent_id": "two", "reason": "draining", "detail": null}],
+            },
+        });
+        assert_eq!(agents(&answer), [["one", "yes", "position 1, weight 10"], ["two", "no", "draining"]]);
+        assert!(facts(&answer).contains(&vec!["would help".to_owned(), "an agent claims".to_owned()]));
+        assert!(facts(&answer).contains(&vec!["would go to".to_owned(), "one".to_owned()]));
+    }
+}
