@@ -35,7 +35,7 @@ data = "./reach-data"
 max_connections = 10000
 # A request's head must have arrived within this; an idle connection is closed after it.
 header_timeout_ms = 30000
-# A request's body must have arrived within this.
+# A request's body must have arrived within this; a caller that takes none of its answer for so long is cut off.
 body_timeout_ms = 60000
 
 [ledger]
@@ -66,7 +66,7 @@ grace_ms = 10000
 # auto: text on a terminal, JSON otherwise; or text; or json.
 form = "auto"
 # A level, or levels by module: "info,agent_reach::scheduler=debug".
-filter = "warn,agent_reach=info"
+filter = "warn,agent_reach=info,reach=info"
 "#;
 
 /// `REACH_*` names that belong to the command line and not to the configuration.

@@ -35,7 +35,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { form: Form::Auto, filter: "warn,agent_reach=info".to_owned() }
+        Self { form: Form::Auto, filter: "warn,agent_reach=info,reach=info".to_owned() }
     }
 }
 

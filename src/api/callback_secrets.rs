@@ -22,7 +22,7 @@ use crate::scheduler::outbound::signature::CallbackSecret;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
-use super::extract::{Caller, Json, NoQuery};
+use super::extract::{Caller, Json, MaybeJson, NoQuery};
 use super::wire::Page;
 
 /// The resource's routes.
@@ -37,7 +37,7 @@ struct NewSecret {
     name: String,
 }
 
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RotateSecret {
     /// For how long the old secret signs beside the new one: up to 30 days; default 86,400,000.
@@ -135,7 +135,7 @@ async fn rotate(
     caller: Caller,
     path: Option<Path<String>>,
     _: NoQuery,
-    Json(body): Json<RotateSecret>,
+    MaybeJson(body): MaybeJson<RotateSecret>,
 ) -> ApiResult<Response> {
     caller.require(Scope::Admin)?;
     let overlap = Millis(body.overlap_ms.unwrap_or(DEFAULT_OVERLAP.0));

@@ -345,6 +345,7 @@ pub(super) async fn explain_route(
         batch: None,
     };
     let mut made = submission::submission(&body, &setting)?;
+    submission::lies_ahead(&made, setting.now)?;
     caller.may_call(&made.capability)?;
     let registered = app.ledger.published().catalog.of(&caller.namespace, &made.capability).is_some();
     let complaints = fit_to_offers(&app, &caller, &body, &mut made).await?.unwrap_or_default();

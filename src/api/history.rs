@@ -273,11 +273,17 @@ impl Reader {
         Ok(Look { items, looked })
     }
 
-    /// Waits until the ledger has more than was looked at; false when the hub is gone.
+    /// Waits until the ledger has more than was looked at.
+    ///
+    /// # Errors
+    /// When the hub goes down: the reader comes back to the next one.
     async fn more(&mut self) -> Result<(), Unavailable> {
         let after = self.after;
-        let more = self.news.wait_for(|published| published.seq > after).await;
-        more.map(drop).map_err(|_| Unavailable::Stopping)
+        let news = self.news.wait_for(|published| published.seq > after || published.phase.is_stopping()).await;
+        match news {
+            Ok(published) if !published.phase.is_stopping() => Ok(()),
+            Ok(_) | Err(_) => Err(Unavailable::Stopping),
+        }
     }
 }
 
@@ -305,7 +311,8 @@ async fn lines(mut reader: Reader, limit: usize, wait: Duration) -> ApiResult<Re
             break;
         }
         tokio::select! {
-            more = reader.more() => more?,
+            // A hub that goes down has nothing more to tell: what was looked at so far is the answer.
+            more = reader.more() => if more.is_err() { break },
             () = &mut end => break,
         }
     }

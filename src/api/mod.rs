@@ -10,6 +10,7 @@ pub mod auth;
 mod batches;
 mod callback_secrets;
 mod callbacks;
+mod delivery;
 pub mod error;
 mod explain;
 pub mod extract;
@@ -58,7 +59,8 @@ pub struct Options {
     pub max_connections: usize,
     /// A request's head must have arrived by then; an idle connection is closed after it. Default 30 s.
     pub header_timeout: Duration,
-    /// A request's body must have arrived by then. Default 60 s.
+    /// A request's body must have arrived by then; a caller that takes none of its answer for so long is cut off.
+    /// Default 60 s.
     pub body_timeout: Duration,
     /// At a stop, open calls may finish within this. Default 10 s.
     pub shutdown_grace: Duration,

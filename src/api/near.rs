@@ -8,18 +8,25 @@ use super::extract::Caller;
 
 /// Suggestions at most.
 const MOST: usize = 5;
-/// Registered capabilities that are looked at, so that a refusal stays cheap.
-const LOOKED_AT: usize = 10_000;
+/// Letters compared at most, so that a refusal stays cheap whatever is registered.
+const COMPARED: usize = 4_000_000;
 
 /// The refusal of a capability that nobody offers, with near names that this token may call; the near ones that it may
 /// not call are only counted (semantics 39).
 #[must_use]
 pub fn not_registered(app: &App, caller: &Caller, wanted: &Capability) -> ApiError {
     let published = app.ledger.published();
+    let mut left = COMPARED;
     let mut near: Vec<(usize, &Capability)> = published
         .catalog
         .in_namespace(&caller.namespace)
-        .take(LOOKED_AT)
+        .take_while(|(capability, _)| {
+            let cost = wanted.as_str().len() * capability.as_str().len();
+            left.checked_sub(cost).is_some_and(|rest| {
+                left = rest;
+                true
+            })
+        })
         .filter_map(|(capability, _)| distance(wanted.as_str(), capability.as_str()).map(|far| (far, capability)))
         .collect();
     near.sort();
@@ -27,7 +34,7 @@ pub fn not_registered(app: &App, caller: &Caller, wanted: &Capability) -> ApiErr
     let error = ApiError::new(Code::CapabilityNotRegistered, format!("no agent offers {wanted}"))
         .at("/capability", "not registered")
         .suggest(shown.into_iter().take(MOST).map(|(_, name)| name.to_string()));
-    if hidden.is_empty() { error } else { error.fact("not_permitted", hidden.len()) }
+    if hidden.is_empty() { error } else { error.fact("not-permitted", hidden.len()) }
 }
 
 /// How far apart two names are, if they are near: at most a third of the letters differ, or they share the domain.

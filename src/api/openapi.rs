@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use axum::body::Bytes;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -36,8 +36,35 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
             components.insert("securitySchemes".to_owned(), json!({"bearer": {"type": "http", "scheme": "bearer"}}));
         }
     }
+    for operation in operations(&mut document) {
+        problems(operation);
+    }
     document
 });
+fn operations(document: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let items = document.get_mut("paths").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut);
+    items.filter_map(Value::as_object_mut).flat_map(Map::values_mut)
+}
+
+/// Every refusal of every operation is a problem document, also where the operation names one status only.
+fn problems(operation: &mut Value) {
+    let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { return };
+    let schema = json!({"$ref": "#/components/schemas/Problem"});
+    for response in responses.values_mut().filter_map(Value::as_object_mut) {
+        let of_json = response.get("content").and_then(|content| content.pointer("/application~1json/schema"));
+        if of_json == Some(&schema) {
+            response.insert("content".to_owned(), json!({"application/problem+json": {"schema": schema}}));
+        }
+    }
+    for (status, description) in [("4XX", "The caller's mistake"), ("5XX", "The hub can't do it, or not now")] {
+        let content = json!({"application/problem+json": {"schema": schema}});
+        let response = responses.entry(status).or_insert_with(|| json!({"content": content}));
+        if response.get("description").and_then(Value::as_str).is_none_or(str::is_empty) {
+            response["description"] = json!(description);
+        }
+    }
+}
+
 static JSON: LazyLock<Bytes> = LazyLock::new(|| serde_json::to_vec(&*DOCUMENT).unwrap_or_default().into());
 static PAGE: LazyLock<Bytes> = LazyLock::new(|| page(&DOCUMENT).into());
 
@@ -154,7 +181,9 @@ mod tests {
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 assert!(operation["summary"].is_string(), "{method} {path} has no summary");
-                assert!(!operation["responses"].as_object().unwrap().is_empty(), "{method} {path}");
+                let refused = &operation["responses"]["4XX"]["content"];
+                assert!(refused["application/problem+json"].is_object(), "{method} {path}: {refused}");
+                assert!(refused["application/json"].is_null(), "{method} {path}: {refused}");
             }
         }
         assert!(!String::from_utf8_lossy(&PAGE).contains("https://"), "the page needs no network");

@@ -21,9 +21,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Sleep;
 use tower::Service as _;
 
 use super::App;
+use super::delivery::Outbox;
 use super::framing::Framing;
 
 /// The largest head of a request.
@@ -108,8 +110,19 @@ impl Server {
 }
 
 async fn serve(stream: TcpStream, router: axum::Router, app: &App, mut closing: watch::Receiver<()>) {
-    let io = TokioIo::new(Watched { stream, framing: Framing::default(), spoiled: false, app: app.clone() });
-    let service = service_fn(move |request: Request<Incoming>| router.clone().call(request));
+    let outbox = Outbox::default();
+    let io = TokioIo::new(Watched {
+        stream,
+        framing: Framing::default(),
+        spoiled: false,
+        outbox: outbox.clone(),
+        stalled: None,
+        app: app.clone(),
+    });
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(outbox.clone());
+        router.clone().call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.options.header_timeout)
@@ -133,11 +146,31 @@ async fn serve(stream: TcpStream, router: axum::Router, app: &App, mut closing: 
 
 /// A stream whose incoming bytes are watched. At the first ambiguous byte hyper gets a NUL in its place, which no HTTP
 /// parser takes, and then the end of the stream: so it answers 400 and closes.
+///
+/// Outgoing bytes are watched too: a peer that takes none for the body timeout is cut off, and a flush tells the outbox
+/// that all it holds has been written.
 struct Watched {
     stream: TcpStream,
     framing: Framing,
     spoiled: bool,
+    outbox: Outbox,
+    /// Running while the peer takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
     app: App,
+}
+
+impl Watched {
+    /// Lets a write wait, but not for ever.
+    fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let patience = self.app.options.body_timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        std::task::ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes no bytes")))
+    }
 }
 
 impl AsyncRead for Watched {
@@ -163,11 +196,15 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.bounded(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // hyper flushes the stream only when its own buffer is empty: then every answer so far is written.
+        std::task::ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.outbox.flushed();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -179,7 +216,8 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.bounded(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::ledger::machine::agent::Sensitive;
 use crate::ledger::machine::command::Command;
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::EventBody;
+use crate::ledger::machine::task::deadline::first_status;
 use crate::ledger::machine::task::spec::{Approval, BodyRef, IdempotencyKey, Submission, Text};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::store::{Body, BodyKind};
@@ -121,22 +122,20 @@ pub(super) async fn prepare(
     };
     let mut made = submission::submission(body, &setting)?;
     caller.may_call(&made.capability)?;
-    if let Some(spec) = &body.callback {
-        callback_may_be_called(app, caller, spec, "/callback")?;
-    }
-    let mut warnings = Vec::new();
-    if let Some(parent) = made.parent {
-        under_parent(app, caller, parent, &mut made, &mut warnings).await?;
-    }
-    if body.payload_ref.is_some() {
-        warnings.push("payload_ref is passed on and never opened: no schema was checked".to_owned());
-    }
-    if let Some(complaints) = fit_to_offers(app, caller, body, &mut made).await? {
-        return Err(schemas::refusal(&complaints));
-    }
-    let life = made.deadline.map_or(made.lifetime, |deadline| deadline.since(now).min(made.lifetime));
     let named = NamedKey { field: body.idempotency_key.as_deref(), header: origin.key };
-    made.idempotency = idempotency(app, caller, named, raw, life)?;
+    let mut key = idempotency(app, caller, named, raw)?;
+    let mut warnings = Vec::new();
+    if let Err(refusal) = fits_the_present(app, caller, body, &mut made, &mut warnings).await {
+        // S6: a repeat is answered as the first call was, whatever has changed since. The core answers from the key.
+        if !is_bound(app, caller, key.as_ref()).await? {
+            return Err(refusal);
+        }
+    }
+    if let Some(key) = &mut key {
+        let life = made.deadline.map_or(made.lifetime, |deadline| deadline.since(now).min(made.lifetime));
+        key.window = Millis(KEY_WINDOW.0.max(life.0));
+    }
+    made.idempotency = key;
     let mut bodies = Vec::new();
     if let Some(payload) = body.payload {
         let (named, kept) = salted(payload.get().as_bytes())?;
@@ -145,6 +144,40 @@ pub(super) async fn prepare(
     }
     let command = Command::SubmitTask { submission: Arc::new(made), bound: None };
     Ok(Prepared { intake: Intake { proposal: caller.proposal(command), bodies }, warnings })
+}
+
+/// What may be refused now and was not before, or the other way round: time, addresses, parents, schemas.
+///
+/// # Errors
+/// What is against it now.
+async fn fits_the_present(
+    app: &App,
+    caller: &Caller,
+    body: &TaskBody<'_>,
+    made: &mut Submission,
+    warnings: &mut Vec<String>,
+) -> ApiResult<()> {
+    if body.payload_ref.is_some() {
+        warnings.push("payload_ref is passed on and never opened: no schema was checked".to_owned());
+    }
+    submission::lies_ahead(made, app.ledger.now())?;
+    if let Some(spec) = &body.callback {
+        callback_may_be_called(app, caller, spec, "/callback")?;
+    }
+    if let Some(parent) = made.parent {
+        under_parent(app, caller, parent, made, warnings).await?;
+    }
+    match fit_to_offers(app, caller, body, made).await? {
+        Some(complaints) => Err(schemas::refusal(&complaints)),
+        None => Ok(()),
+    }
+}
+
+/// Is the key in use, by whatever call?
+pub(super) async fn is_bound(app: &App, caller: &Caller, key: Option<&IdempotencyKey>) -> ApiResult<bool> {
+    let Some(key) = key else { return Ok(false) };
+    let bound = app.ledger.key(caller.namespace.clone(), key.key.clone()).await?;
+    Ok(bound.is_some_and(|binding| binding.until > app.ledger.now()))
 }
 
 /// The egress guard and the secret, at submission (semantics 38); the guard judges again at connect.
@@ -177,9 +210,6 @@ async fn under_parent(
     let Some(found) = found else {
         return Err(ApiError::field("/parent/reach_id", "there is no such task here"));
     };
-    if found.status.kind().is_terminal() {
-        return Err(ApiError::field("/parent/reach_id", "the parent has ended"));
-    }
     let own = made.deadline.unwrap_or(Timestamp(u64::MAX)).min(app.ledger.now().after(made.lifetime));
     if found.deadline < own {
         made.deadline = Some(found.deadline);
@@ -191,6 +221,10 @@ async fn under_parent(
             "the parent's work timeout of {} is below 1.5 times this task's {}",
             found.spec.work_timeout, made.work_timeout
         ));
+    }
+    // Last, so that a repeat has the warnings of the first call.
+    if found.status.kind().is_terminal() {
+        return Err(ApiError::field("/parent/reach_id", "the parent has ended"));
     }
     Ok(())
 }
@@ -235,7 +269,7 @@ pub(super) struct NamedKey<'a> {
     pub header: Option<Text>,
 }
 
-/// The key by which a repeat is known (semantics 31).
+/// The key by which a repeat is known, remembered for [`KEY_WINDOW`] (semantics 31).
 ///
 /// # Errors
 /// 422 when header and field differ, or the key is empty or too long.
@@ -244,7 +278,6 @@ pub(super) fn idempotency(
     caller: &Caller,
     named: NamedKey<'_>,
     raw: &[u8],
-    life: Millis,
 ) -> ApiResult<Option<IdempotencyKey>> {
     let key = match (named.field, named.header) {
         (Some(field), Some(header)) if *field != *header => {
@@ -265,7 +298,7 @@ pub(super) fn idempotency(
         key,
         fingerprint: app.ledger.keys().fingerprint(&caller.namespace, &canonical),
         subject: caller.token.clone(),
-        window: Millis(KEY_WINDOW.0.max(life.0)),
+        window: KEY_WINDOW,
     }))
 }
 
@@ -275,6 +308,9 @@ pub(super) struct Accepted {
     /// Of which task.
     #[serde(skip)]
     pub task: ReachId,
+    /// Where it stood first.
+    #[serde(skip)]
+    pub first: StatusKind,
     reach_id: String,
     state: &'static str,
     /// `fsync`: it is on disk.
@@ -315,6 +351,7 @@ pub(super) async fn accepted(
         Answer::Submitted { task, state, deadline, key_until } => Ok(Accepted {
             task,
             reach_id: task.to_string(),
+            first: state,
             state: state.name(),
             durability: "fsync",
             deadline: deadline.to_string(),
@@ -324,7 +361,7 @@ pub(super) async fn accepted(
             replayed: false,
         }),
         Answer::Replayed { subject: KeySubject::Task(task), receipt, key_until } => {
-            first_answer(app, task, receipt, key_until).await
+            first_answer(app, (task, receipt), key_until, warnings).await
         }
         Answer::Replayed { subject: KeySubject::Batch(_), .. } => {
             Err(ApiError::new(Code::IdempotencyKeyReused, "the key is in use for a batch"))
@@ -348,27 +385,28 @@ fn refused(app: &App, caller: &Caller, refusal: Refusal) -> ApiError {
 }
 
 /// The first answer again, made from the event that it told of (semantics 31).
-async fn first_answer(app: &App, task: ReachId, seq: Seq, until: Timestamp) -> ApiResult<Accepted> {
+async fn first_answer(
+    app: &App,
+    (task, seq): (ReachId, Seq),
+    until: Timestamp,
+    warnings: Vec<String>,
+) -> ApiResult<Accepted> {
     let stored = app.ledger.events_at(vec![seq]).await?.into_iter().next();
     let receipt = stored.as_ref().map(|stored| Receipt { seq, hash: stored.hash() });
-    let Some(EventBody::TaskSubmitted(first)) = stored.map(|stored| stored.event.body) else {
+    let Some((at, EventBody::TaskSubmitted(first))) = stored.map(|stored| (stored.event.at, stored.event.body)) else {
         tracing::error!(%seq, "an idempotency key names an event that is no submission");
         return Err(Code::Internal.into());
-    };
-    let state = match (first.submission.approval, first.submission.not_before) {
-        (Approval::Needed, _) => StatusKind::AwaitingApproval,
-        (Approval::NotNeeded, Some(_)) => StatusKind::Scheduled,
-        (Approval::NotNeeded, None) => StatusKind::Queued,
     };
     Ok(Accepted {
         task,
         reach_id: task.to_string(),
-        state: state.name(),
+        first: first_status(&first.submission, at).kind(),
+        state: first_status(&first.submission, at).kind().name(),
         durability: "fsync",
         deadline: first.deadline.to_string(),
         receipt: receipt.map(ReceiptBody::from),
         idempotency_key_until: Some(until.to_string()),
-        warnings: Vec::new(),
+        warnings,
         replayed: true,
     })
 }

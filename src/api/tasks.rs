@@ -25,7 +25,7 @@ use crate::ledger::time::Millis;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
-use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, Query, parse};
+use super::extract::{Caller, Id, Json, JsonBytes, MaybeJson, NoQuery, Query, parse};
 use super::render;
 use super::submission::{MAX_KEY, TaskBody};
 use super::submit::{self, Accepted, Origin};
@@ -82,7 +82,9 @@ pub(super) async fn submit_task(
     let mut response = match ended {
         Some(task) => {
             let beside = task_view::beside(&app.ledger, &task).await?;
-            Json(TaskView::new(&task, beside)).into_response()
+            let mut response = Json(TaskView::new(&task, beside)).into_response();
+            describe(&accepted, response.headers_mut());
+            response
         }
         None => answer(&accepted),
     };
@@ -94,12 +96,16 @@ pub(super) async fn submit_task(
 fn answer(accepted: &Accepted) -> Response {
     let status = if accepted.replayed { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = (status, Json(accepted)).into_response();
-    let headers = response.headers_mut();
+    describe(accepted, response.headers_mut());
+    response
+}
+
+/// Where the task is, and whether an earlier call made it.
+fn describe(accepted: &Accepted, headers: &mut HeaderMap) {
     headers.extend(HeaderValue::try_from(format!("/v1/tasks/{}", accepted.task)).ok().map(|value| (LOCATION, value)));
     if accepted.replayed {
         headers.insert(HeaderName::from_static("idempotency-replayed"), HeaderValue::from_static("true"));
     }
-    response
 }
 
 /// Waits until the task has ended; `retrying` and `slow-reach` do not end the wait (semantics 33).
@@ -311,7 +317,7 @@ pub(super) async fn cancel_task(
     caller: Caller,
     Id(id): Id<ReachId>,
     NoQuery: NoQuery,
-    Json(body): Json<ReasonBody>,
+    MaybeJson(body): MaybeJson<ReasonBody>,
 ) -> ApiResult<Json<Moved>> {
     caller.require(Scope::Submit).or_else(|missing| caller.require(Scope::Operate).map_err(|_| missing))?;
     let mut bodies = Vec::new();

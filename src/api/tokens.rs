@@ -19,7 +19,7 @@ use super::App;
 use super::auth::scope;
 use super::auth::token::Minted;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
-use super::extract::{Caller, Id, Json, NoQuery, Query, WireTime};
+use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, Query, WireTime};
 use super::wire::{Cursor, Page, ReceiptBody, page_size};
 
 /// The old secret holds for an hour beside the new one unless the call says otherwise.
@@ -275,6 +275,21 @@ fn within_sight(app: &App, caller: &Caller, id: &TokenId) -> ApiResult<()> {
     if found { Ok(()) } else { Err(ApiError::not_found()) }
 }
 
+/// A new secret is handed to the caller: so the token may do nothing that the caller may not do itself.
+fn within_reach(app: &App, caller: &Caller, id: &TokenId) -> ApiResult<()> {
+    let access = app.ledger.published().access;
+    let Some(token) = access.tokens.get(id) else { return Err(ApiError::not_found()) };
+    if let Some(scope) = token.scopes.iter().find(|scope| !caller.bearer().scopes().contains(scope)) {
+        return Err(ApiError::new(Code::ScopeMissing, "a token can take over only scopes of its own")
+            .fact("scope", scope.name()));
+    }
+    let all_of_them = token.capabilities.is_empty() && caller.bearer().is_limited();
+    if all_of_them || !token.capabilities.iter().all(|capability| caller.bearer().can_call(capability)) {
+        return Err(ApiError::new(Code::CapabilityNotAllowed, "a token can take over only capabilities of its own"));
+    }
+    Ok(())
+}
+
 /// End a token at once.
 #[utoipa::path(delete, path = "/v1/tokens/{token_id}", tag = "tokens", params(("token_id" = String, Path)),
     responses((status = 200, body = Revoked), (status = "4XX", body = ProblemSchema)))]
@@ -301,10 +316,11 @@ async fn rotate(
     caller: Caller,
     Id(id): Id<TokenId>,
     _: NoQuery,
-    Json(body): Json<Rotate>,
+    MaybeJson(body): MaybeJson<Rotate>,
 ) -> ApiResult<Response> {
     caller.require(Scope::Admin)?;
     within_sight(&app, &caller, &id)?;
+    within_reach(&app, &caller, &id)?;
     let overlap = Millis(body.overlap_ms.unwrap_or(DEFAULT_OVERLAP));
     if overlap.0 > MAX_OVERLAP {
         return Err(ApiError::field("/overlap_ms", format!("at most {MAX_OVERLAP}")));

@@ -7,8 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
@@ -28,16 +27,17 @@ use crate::ledger::time::Millis;
 use crate::scheduler::outbound::wire;
 
 use super::App;
+use super::delivery::{Carried, Outbox};
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
-use super::extract::{Caller, Id, Json, JsonBytes, MAX_BODY, NoQuery, expect_content_type, parse, read_body};
+use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, expect_content_type, parse, read_body};
 use super::reports::{self, MAX_REPORTS, Op, Outcome, Prepared, ReportBody, Reporter, Taken};
 
 /// The longest wait of a claim.
 const MAX_WAIT_MS: u64 = 60_000;
 /// The most tasks of one claim.
 const MAX_CLAIM: u32 = 1_000;
-/// A completion is read up to here, so that a result that is too large can fail its task instead of being sent again
-/// and again.
+/// Calls that may carry a result are read up to here, so that one that is too large can fail its task instead of being
+/// sent again and again (proof 4).
 const MAX_COMPLETION: usize = 4 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -120,10 +120,13 @@ pub(super) async fn claim(
     caller: Caller,
     Id(agent): Id<AgentId>,
     NoQuery: NoQuery,
-    JsonBytes(bytes): JsonBytes,
+    request: Request,
 ) -> ApiResult<Response> {
     caller.require(Scope::Work)?;
     caller.may_act_as(&agent)?;
+    // Absent where no connection of the hub's own carries the call.
+    let outbox = request.extensions().get::<Outbox>().cloned().unwrap_or_default();
+    let bytes = report_bytes(&app, request).await?;
     let body: ClaimBody<'_> = parse(&bytes)?;
     let max = body.max.unwrap_or(1);
     if !(1..=MAX_CLAIM).contains(&max) {
@@ -146,7 +149,11 @@ pub(super) async fn claim(
     let answer = app.ledger.work(intakes, Some(request)).await?;
     let outcomes = slots.outcomes(answer.outcomes);
     match answer.claim {
-        Some(Ok(handed)) => hand_over(&app, &caller, who, handed, outcomes).await,
+        Some(Ok(handed)) => {
+            let agent = caller.agent_key(who.agent);
+            let unsent = Unsent { ledger: app.ledger.clone(), agent, incarnation: who.incarnation, tasks: handed };
+            hand_over(unsent, outbox, outcomes).await
+        }
         // The reports were taken all the same: their outcomes go with the refusal of the claim.
         Some(Err(refusal)) if !outcomes.is_empty() => {
             let refusal = ApiError::from(refusal);
@@ -158,17 +165,9 @@ pub(super) async fn claim(
     }
 }
 
-/// Writes the tasks with payloads and leases. From here on the release guard holds them until they are on their way.
-async fn hand_over(
-    app: &App,
-    caller: &Caller,
-    who: Reporter,
-    handed: Vec<Handed>,
-    outcomes: Vec<Outcome>,
-) -> ApiResult<Response> {
-    let agent = caller.agent_key(who.agent.clone());
-    let guard = Unsent { ledger: app.ledger.clone(), agent, incarnation: who.incarnation, tasks: handed };
-    let tasks = wire::hand_over(&app.ledger, &guard.tasks).await.map_err(|error| match error {
+/// Writes the tasks with payloads and leases. From here on the release guard holds them until they have left.
+async fn hand_over(guard: Unsent, outbox: Outbox, outcomes: Vec<Outcome>) -> ApiResult<Response> {
+    let tasks = wire::hand_over(&guard.ledger, &guard.tasks).await.map_err(|error| match error {
         wire::HandOverError::Unavailable(why) => ApiError::from(why),
         error @ (wire::HandOverError::Missing(_) | wire::HandOverError::Damaged(_)) => {
             tracing::error!(%error, "a task could not be handed over");
@@ -180,7 +179,7 @@ async fn hand_over(
         ApiError::from(Code::Internal)
     })?;
     let mut response =
-        Response::new(axum::body::Body::new(GuardedBody { bytes: Some(bytes.into()), guard: Some(guard) }));
+        Response::new(axum::body::Body::new(GuardedBody { bytes: Some(bytes.into()), guard: Some(guard), outbox }));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response.into_response())
 }
@@ -224,10 +223,17 @@ impl Drop for Unsent {
     }
 }
 
-/// A body whose guard is disarmed once the connection has asked for the bytes.
+impl Carried for Unsent {
+    fn left(mut self: Box<Self>) {
+        self.tasks.clear();
+    }
+}
+
+/// A body whose guard goes to the connection with the bytes.
 struct GuardedBody {
     bytes: Option<Bytes>,
     guard: Option<Unsent>,
+    outbox: Outbox,
 }
 
 impl hyper::body::Body for GuardedBody {
@@ -236,8 +242,8 @@ impl hyper::body::Body for GuardedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let bytes = self.bytes.take();
-        if let Some(mut guard) = self.guard.take() {
-            guard.tasks.clear();
+        if let Some(guard) = self.guard.take() {
+            self.outbox.hold(Box::new(guard));
         }
         Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -326,9 +332,10 @@ pub(super) async fn bulk(
     State(app): State<App>,
     caller: Caller,
     NoQuery: NoQuery,
-    JsonBytes(bytes): JsonBytes,
+    request: Request,
 ) -> ApiResult<Json<Outcomes>> {
     caller.require(Scope::Work)?;
+    let bytes = report_bytes(&app, request).await?;
     let body: BulkBody<'_> = parse(&bytes)?;
     let who = reporter(&caller, Some(&body.agent_id), Some(body.incarnation))?;
     let (intakes, slots) = Bulk::prepare(&caller, &who, &body.reports)?.split();
@@ -352,6 +359,23 @@ fn reporter(caller: &Caller, agent: Option<&str>, incarnation: Option<u32>) -> A
     let agent = AgentId::new(agent).map_err(|_| ApiError::not_found())?;
     caller.may_act_as(&agent)?;
     Ok(Reporter { agent, incarnation: Incarnation(incarnation) })
+}
+
+/// The body of a call that may carry results. Beyond the limit nobody can say which attempt it is about, so nothing
+/// moves and the agent is told how to end it.
+async fn report_bytes(app: &App, request: Request) -> ApiResult<Bytes> {
+    let (parts, body) = request.into_parts();
+    expect_content_type(&parts.headers, &["application/json"])?;
+    let read = read_body(&parts.headers, body, MAX_COMPLETION, app).await;
+    read.map_err(|error| if error.code() == Code::BodyTooLarge { beyond_reading() } else { error })
+}
+
+fn beyond_reading() -> ApiError {
+    let detail = format!(
+        "reports are read up to {MAX_COMPLETION} bytes: nothing was taken and the attempt stands; complete it with a \
+         reference to its result, or fail it with the code result-too-large"
+    );
+    ApiError::new(Code::BodyTooLarge, detail).fact("limit", MAX_COMPLETION)
 }
 
 async fn single(app: &App, caller: &Caller, id: ReachId, op: Op, bytes: &[u8]) -> ApiResult<Json<Taken>> {
@@ -412,12 +436,10 @@ pub(super) async fn complete(
     caller: Caller,
     Id(id): Id<ReachId>,
     NoQuery: NoQuery,
-    request: axum::extract::Request,
+    request: Request,
 ) -> ApiResult<Json<Taken>> {
-    let (parts, body) = request.into_parts();
-    let headers: &HeaderMap = &parts.headers;
-    expect_content_type(headers, &["application/json"])?;
-    let bytes = read_body(headers, body, MAX_COMPLETION.max(MAX_BODY), &app).await?;
+    caller.require(Scope::Work)?;
+    let bytes = report_bytes(&app, request).await?;
     single(&app, &caller, id, Op::Complete, &bytes).await
 }
 

@@ -263,8 +263,10 @@ async fn open(home: Home, options: StoreOptions) -> Result<(Arc<dyn Store>, Keys
     match home {
         Home::Given { store, keys, folder } => Ok((store, keys, folder)),
         Home::Folder(folder) => {
+            use std::os::unix::fs::DirBuilderExt as _;
             let opened = tokio::task::spawn_blocking(move || {
-                std::fs::create_dir_all(&folder).map_err(|error| {
+                // Payloads lie in it: nobody else on the machine may read it.
+                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
                     StartError::Other(format!("can't make the data folder {}: {error}", folder.display()))
                 })?;
                 let keys = keyfile::load_or_create(&folder)?;

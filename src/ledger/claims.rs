@@ -84,9 +84,9 @@ impl Claims {
     }
 
     /// Takes every claim out: the hub stops.
-    pub(in crate::ledger) fn close_all(&mut self) -> Vec<Waiter> {
+    pub(in crate::ledger) fn close_all(&mut self) -> Vec<(ClaimId, Waiter)> {
         let ids: Vec<ClaimId> = self.waiters.keys().copied().collect();
-        ids.into_iter().filter_map(|id| self.close(id)).collect()
+        ids.into_iter().filter_map(|id| self.close(id).map(|waiter| (id, waiter))).collect()
     }
 }
 

@@ -200,6 +200,17 @@ pub enum Phase {
     Stopped,
 }
 
+impl Phase {
+    /// Is the hub going down? What only waits ends then, so that it does not hold up the stop (proof 3.10).
+    #[must_use]
+    pub const fn is_stopping(self) -> bool {
+        match self {
+            Self::Draining | Self::Stopped => true,
+            Self::Starting | Self::Open | Self::DiskLow | Self::DiskFull => false,
+        }
+    }
+}
+
 /// What the last durable commit made visible. Counters rise when something of that kind may want looking at.
 #[derive(Debug, Clone)]
 pub struct Published {
@@ -392,7 +403,7 @@ impl Ledger {
     /// Registers for changes of one task; see [`Watch::until`].
     #[must_use]
     pub fn watch(&self, task: ReachId) -> Watch {
-        self.watchers.watch(task)
+        self.watchers.watch(task, self.follow())
     }
 
     fn send(&self, input: Input) -> Result<(), Unavailable> {
@@ -410,11 +421,11 @@ pub(in crate::ledger) struct Watchers {
 }
 
 impl Watchers {
-    fn watch(self: &Arc<Self>, task: ReachId) -> Watch {
+    fn watch(self: &Arc<Self>, task: ReachId, hub: watch::Receiver<Published>) -> Watch {
         let mut by_task = self.by_task.lock().unwrap_or_else(PoisonError::into_inner);
         let (notify, count) = by_task.entry(task).or_default();
         *count += 1;
-        Watch { task, notify: Arc::clone(notify), watchers: Arc::clone(self) }
+        Watch { task, notify: Arc::clone(notify), watchers: Arc::clone(self), hub }
     }
 
     /// Wakes everyone who waits for one of these tasks.
@@ -437,11 +448,12 @@ pub struct Watch {
     task: ReachId,
     notify: Arc<Notify>,
     watchers: Arc<Watchers>,
+    hub: watch::Receiver<Published>,
 }
 
 impl Watch {
-    /// Looks with `look` until it gives something or `wait` is over; looks again after every durable change of the
-    /// task. The first look is at once, and no change between two looks is missed.
+    /// Looks with `look` until it gives something, `wait` is over or the hub goes down; looks again after every durable
+    /// change of the task. The first look is at once, and no change between two looks is missed.
     ///
     /// # Errors
     /// What `look` gives as an error.
@@ -450,7 +462,9 @@ impl Watch {
         F: Future<Output = Result<Option<T>, E>>,
     {
         let end = tokio::time::sleep(wait);
-        tokio::pin!(end);
+        let mut hub = self.hub.clone();
+        let stopping = hub.wait_for(|published| published.phase.is_stopping());
+        tokio::pin!(end, stopping);
         loop {
             let changed = self.notify.notified();
             tokio::pin!(changed);
@@ -461,6 +475,7 @@ impl Watch {
             tokio::select! {
                 () = &mut changed => {}
                 () = &mut end => return Ok(None),
+                _ = &mut stopping => return Ok(None),
             }
         }
     }

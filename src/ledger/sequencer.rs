@@ -162,6 +162,10 @@ impl Sequencer {
                 if self.phase != phase {
                     self.phase = phase;
                     self.open.show = Show::Phase;
+                    if phase == Phase::Draining {
+                        // Nothing is planned any more: whoever waits for work would hold up the stop.
+                        self.answer_every_claim();
+                    }
                 }
             }
             Input::Stop { reply } => return Ok(Some(reply)),
@@ -343,7 +347,7 @@ impl Sequencer {
     }
 
     fn may_claim(&self, request: &ClaimRequest) -> Result<(), Refusal> {
-        if self.phase == Phase::Stopped {
+        if matches!(self.phase, Phase::Draining | Phase::Stopped) {
             return Err(Refusal::Unavailable(Unavailable::Stopping));
         }
         let agent = self.state.agent(&request.agent).ok_or(Refusal::Rejected(Rejection::AgentUnknown))?;
@@ -370,6 +374,14 @@ impl Sequencer {
             let Waiter { request, outcomes, tasks, reply, .. } = waiter;
             let claim = Some(Ok((request.agent, request.incarnation, tasks)));
             self.open.pending.push(Pending::Work { outcomes, claim, reply });
+        }
+    }
+
+    fn answer_every_claim(&mut self) {
+        for (id, waiter) in self.claims.close_all() {
+            self.note(&Note::ClaimClosed { claim: id });
+            let claim = Some(Ok((waiter.request.agent, waiter.request.incarnation, waiter.tasks)));
+            self.open.pending.push(Pending::Work { outcomes: waiter.outcomes, claim, reply: waiter.reply });
         }
     }
 
@@ -434,10 +446,7 @@ impl Sequencer {
     fn finish(&mut self, reply: oneshot::Sender<()>) -> Fate {
         self.phase = Phase::Stopped;
         self.open.show = Show::Phase;
-        for waiter in self.claims.close_all() {
-            let claim = Some(Ok((waiter.request.agent, waiter.request.incarnation, waiter.tasks)));
-            self.open.pending.push(Pending::Work { outcomes: waiter.outcomes, claim, reply: waiter.reply });
-        }
+        self.answer_every_claim();
         let boot = self.state.boot();
         let stop = Proposal::by_hub(None, Command::StopHub { boot });
         let ended = self.step(&stop).and_then(|_| {

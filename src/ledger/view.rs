@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use crate::ledger::handle::{Ledger, Receipt, Unavailable};
 use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, Seq};
+use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::spec::Text;
 use crate::ledger::store::{Body, BodyKey, FinishedFilter, ReadError, StoredEvent};
 
 impl From<ReadError> for Unavailable {
@@ -43,6 +45,18 @@ impl Ledger {
             return Ok(Some(batch));
         }
         self.on_disk(move |store| store.batch(id)).await
+    }
+
+    /// What an idempotency key is bound to, live or on disk; the caller compares `until`.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn key(&self, namespace: Namespace, key: Text) -> Result<Option<KeyBinding>, Unavailable> {
+        let (of, named) = (namespace.clone(), key.clone());
+        if let Some(binding) = self.ask(move |state| state.key(&of, &named).cloned()).await? {
+            return Ok(Some(binding));
+        }
+        self.on_disk(move |store| store.key(&namespace, &key)).await
     }
 
     /// The events at those seqs, in that order.

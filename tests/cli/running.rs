@@ -29,6 +29,11 @@ fn the_first_start_writes_an_admin_token_that_only_its_owner_can_read() {
     let file = data.join("admin-token");
     assert!(hub.said.iter().any(|line| line.contains("admin-token")), "{:?}", hub.said);
     assert_eq!(std::fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(&data).expect("it is there").permissions().mode() & 0o777,
+        0o700,
+        "payloads lie in it"
+    );
     let mut command = reach();
     command.env("REACH_URL", &hub.url).env("REACH_NAMESPACE", "main").arg("--token-file").arg(&file);
     let made = command.args(["tokens", "create", "--name", "ops", "--scope", "read"]).output().expect("starts");

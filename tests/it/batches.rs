@@ -37,7 +37,8 @@ async fn a_json_batch_answers_each_task_and_settles_when_all_have_ended() {
     let view = world.dev.get(&format!("/v1/batches/{id}?outcomes=true")).await.json();
     assert_eq!((&view["settled"], &view["by_state"]), (&json!(true), &json!({"cancelled": 2})), "{view}");
     let indexes: Vec<_> = view["outcomes"].as_array().unwrap().iter().map(|o| o["index"].as_u64().unwrap()).collect();
-    assert_eq!(indexes, [0, 2], "{view}");
+    assert_eq!(indexes, [0, 1, 2], "{view}");
+    assert_eq!(view["outcomes"], batch["outcomes"], "{view}");
 }
 
 #[tokio::test]

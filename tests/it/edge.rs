@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -102,4 +103,45 @@ async fn a_stop_closes_idle_connections_and_is_clean() {
     idle.read_exact(&mut some).await.unwrap();
     tokio::time::timeout(Duration::from_secs(8), world.stop()).await.expect("well within the grace");
     assert!(TcpStream::connect(&address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_stop_ends_what_only_waits_long_before_the_grace() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let task = json!({"capability": "text.count", "wait_for_agent": true});
+    world.dev.register("w-2", "text.other").await;
+    let id = world.dev.post("/v1/tasks", task).await.json()["reach_id"].as_str().unwrap().to_owned();
+    let (dev, seq) = (world.dev.clone(), world.dev.get("/v1/cluster").await.json()["nodes"][0]["seq"].clone());
+    let get = |path: String| {
+        let dev = dev.clone();
+        tokio::spawn(async move { dev.get(&path).await })
+    };
+    let look = get(format!("/v1/tasks/{id}?wait_ms=60000"));
+    let feed = get(format!("/v1/events?after={seq}&wait_ms=60000"));
+    let claiming = {
+        let dev = dev.clone();
+        tokio::spawn(
+            async move { dev.post("/v1/agents/w-2/claim", json!({"incarnation": 1, "wait_ms": 60_000})).await },
+        )
+    };
+    let mut stream =
+        dev.request(reqwest::Method::GET, "/v1/events").header("accept", "text/event-stream").send().await.unwrap();
+    assert!(stream.chunk().await.unwrap().is_some());
+    // All four are open once the hub has counted their connections.
+    loop {
+        let figures = dev.get("/metrics").await.text;
+        let open =
+            figures.lines().find_map(|line| line.strip_prefix("http_server_connections ")).unwrap_or("0").to_owned();
+        if open.parse::<u32>().is_ok_and(|open| open >= 5) {
+            break;
+        }
+    }
+    tokio::time::timeout(Duration::from_secs(5), world.stop()).await.expect("long before the grace of 10 s");
+    let look = look.await.unwrap();
+    assert_eq!((look.status, &look.json()["state"]), (200, &json!("queued")), "{}", look.text);
+    assert_eq!(feed.await.unwrap().status, 200);
+    let claimed = claiming.await.unwrap();
+    assert_eq!((claimed.status, claimed.json()), (200, json!({"tasks": []})), "{}", claimed.text);
+    while let Ok(Some(_)) = stream.chunk().await {}
 }

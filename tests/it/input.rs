@@ -37,7 +37,6 @@ async fn an_unknown_missing_or_wrong_field_is_named_by_its_pointer() {
         ("/capabilities", "/capabilities", json!([])),
         ("/health/interval_ms", "/health", json!({"interval_ms": 1})),
         ("/health/load_threshold", "/health", json!({"load_threshold": 1.5})),
-        ("/health/probe", "/health", json!({"probe": "/healthz"})),
         ("/capabilities/0/tags/0", "/capabilities/0", json!({"capability": "a.b", "tags": ["loose"]})),
         ("/metadata/region", "/metadata", json!({"region": 1})),
     ] {
@@ -128,4 +127,38 @@ async fn a_schema_that_is_unsafe_or_broken_is_refused_where_it_stands() {
         answer.problem_at(422, "schema-invalid", "/capabilities/0/input_schema");
         assert!(answer.text.contains(word), "{}", answer.text);
     }
+}
+
+#[tokio::test]
+async fn the_registration_of_the_contract_is_taken_as_it_stands() {
+    let world = World::start().await;
+    let body = json!({"agent_id": "weather-1", "name": "Weather", "version": "2.1.0", "owner": "team", "contact": "a@b.example",
+        "capabilities": [{"capability": "weather.forecast", "kind": "service", "name": "Forecast", "description": "…",
+            "tags": ["weather/read/forecast"], "aliases": ["wetter"], "examples": [{"city": "成都"}],
+            "input_schema": {"type": "object"}, "output_schema": {}, "output_format": "json", "languages": ["zh"],
+            "tools": ["t"], "context_window": 8192, "weight": 10, "priority": 100}],
+        "transport": {"kind": "pull"}, "health": {"interval_ms": 5000, "probe": "/healthz", "load_threshold": 0.9},
+        "max_concurrency": 10, "max_pending": 1000, "priority": 100, "access": {"allowed_callers": ["dev"]},
+        "metadata": {"region": "cn-east"}, "ext": {"any": [1]}});
+    let answer = world.dev.post("/v1/agents", body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let names: Vec<String> = answer.json().as_object().unwrap().keys().cloned().collect();
+    assert_eq!(names, ["agent_id", "heartbeat_interval_ms", "incarnation", "namespace", "receipt"]);
+}
+
+#[tokio::test]
+async fn a_body_whose_fields_may_all_be_left_out_may_be_left_out() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let id = crate::work::submit(&world.dev, "text.count", json!(1)).await;
+    assert_eq!(world.dev.post("/v1/callback-secrets", json!({"name": "a"})).await.status, 201);
+    let paths =
+        [format!("/v1/tasks/{id}/cancel"), "/v1/callback-secrets/a/rotate".into(), "/v1/agents/w-1/drain".into()];
+    for path in paths {
+        let typed = world.dev.request(Method::POST, &path).header("content-type", "text/plain").body("{}");
+        Answer::of(typed).await.problem(415, "unsupported-media-type");
+        let answer = Answer::of(world.dev.request(Method::POST, &path)).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    }
+    Answer::of(world.dev.request(Method::POST, "/v1/tasks")).await.problem(415, "unsupported-media-type");
 }

@@ -89,3 +89,19 @@ async fn a_callback_secret_is_shown_once_and_names_never_leave_their_namespace()
     world.dev.delete("/v1/callback-secrets/a%2fb").await.problem(404, "not-found");
     assert_eq!(world.dev.delete("/v1/callback-secrets/travel").await.status, 204);
 }
+
+#[tokio::test]
+async fn nobody_takes_over_a_token_that_can_do_more_by_rotating_it() {
+    let world = World::start().await;
+    let strong = json!({"name": "x", "scopes": ["submit", "read"], "agents": ["w-*"]});
+    let strong = world.dev.post("/v1/tokens", strong).await.json();
+    let rotate = format!("/v1/tokens/{}/rotate", strong["token_id"].as_str().unwrap());
+    let weak = world.somebody(json!({"scopes": ["admin", "read"]})).await;
+    weak.post(&rotate, json!({})).await.problem(403, "scope-missing");
+    let narrow = world.somebody(json!({"scopes": ["admin", "read", "submit"], "capabilities": ["text.count"]})).await;
+    narrow.post(&rotate, json!({})).await.problem(403, "capability-not-allowed");
+    let equal = world.somebody(json!({"scopes": ["admin", "read", "submit"]})).await;
+    assert_eq!(equal.post(&rotate, json!({})).await.status, 200);
+    // Ending one is always within an admin's right.
+    assert_eq!(weak.delete(rotate.strip_suffix("/rotate").unwrap()).await.status, 200);
+}

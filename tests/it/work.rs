@@ -137,6 +137,41 @@ async fn a_result_over_a_mebibyte_fails_its_task_once_and_clearly() {
 }
 
 #[tokio::test]
+async fn a_result_over_a_mebibyte_ends_its_own_task_only_when_it_comes_in_bulk() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let mut reports = Vec::new();
+    for size in [2 << 20, 10] {
+        submit(&world.dev, "text.count", json!(size)).await;
+        let task = claim(&world.dev, "w-1").await;
+        assert_eq!(world.dev.post(&path(&task, "ack"), report("w-1", &task, json!({}))).await.status, 200);
+        reports.push(json!({"op": "complete", "reach_id": task["reach_id"], "attempt": 1, "lease": task["lease"],
+            "result": "x".repeat(size)}));
+    }
+    let body = json!({"incarnation": 1, "max": 1, "reports": reports});
+    let outcomes = world.dev.post("/v1/agents/w-1/claim", body).await.json()["outcomes"].clone();
+    assert_eq!((&outcomes[0]["status"], &outcomes[0]["code"]), (&json!(413), &json!("result-too-large")), "{outcomes}");
+    assert_eq!((&outcomes[1]["status"], &outcomes[1]["state"]), (&json!(200), &json!("succeeded")), "{outcomes}");
+    let repeated =
+        world.dev.post("/v1/work/reports", json!({"agent_id": "w-1", "incarnation": 1, "reports": reports})).await;
+    assert_eq!(repeated.json()["outcomes"], outcomes, "S6 of reports: the first answers again");
+}
+
+#[tokio::test]
+async fn a_completion_beyond_reading_says_how_to_end_the_attempt() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let id = submit(&world.dev, "text.count", json!(1)).await;
+    let task = claim(&world.dev, "w-1").await;
+    let huge = report("w-1", &task, json!({"result": "x".repeat(5 << 20)}));
+    let problem = world.dev.post(&path(&task, "complete"), huge).await.problem(413, "body-too-large");
+    assert!(problem["detail"].as_str().unwrap().contains("result-too-large"), "{problem}");
+    assert_eq!(world.dev.get(&format!("/v1/tasks/{id}")).await.json()["state"], "dispatched", "the attempt stands");
+    let error = json!({"error": {"code": "result-too-large"}});
+    assert_eq!(world.dev.post(&path(&task, "fail"), report("w-1", &task, error)).await.json()["state"], "failed");
+}
+
+#[tokio::test]
 async fn reports_in_bulk_and_inside_a_claim_have_an_outcome_each() {
     let world = World::start().await;
     world.dev.register("w-1", "text.count").await;

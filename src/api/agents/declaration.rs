@@ -176,10 +176,8 @@ impl Register {
     fn transport(&self) -> ApiResult<Transport> {
         let probe = self.health.as_ref().and_then(|h| h.probe.as_deref());
         match (&self.transport, probe) {
-            (TransportBody::Pull {}, Some(_)) => {
-                Err(ApiError::field("/health/probe", "only an agent with transport http can be probed"))
-            }
-            (TransportBody::Pull {}, None) => Ok(Transport::Pull),
+            // A probe needs an endpoint: without one it is kept with the declaration and never called.
+            (TransportBody::Pull {}, _) => Ok(Transport::Pull),
             (TransportBody::Http { endpoint }, probe) => {
                 short_text("/transport/endpoint", Some(endpoint), 2_048)?;
                 // semantics 38: a probe stays on the endpoint's origin.

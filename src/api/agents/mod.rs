@@ -24,7 +24,7 @@ use crate::scheduler::routing::constraint::compile;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
-use super::extract::{Caller, Id, Json, NoQuery, WithBytes};
+use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, WithBytes};
 use super::wire::ReceiptBody;
 
 use declaration::{NamedSchema, Register};
@@ -244,7 +244,7 @@ async fn heartbeat(
     }))
 }
 
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Drain {
     /// Up to a day; default 30,000.
@@ -279,7 +279,7 @@ async fn drain(
     caller: Caller,
     Id(agent): Id<AgentId>,
     _: NoQuery,
-    Json(body): Json<Drain>,
+    MaybeJson(body): MaybeJson<Drain>,
 ) -> ApiResult<Json<Standing>> {
     caller.require_one_of(&[Scope::Operate, Scope::Register])?;
     caller.may_act_as(&agent)?;

@@ -1,5 +1,7 @@
 //! An open batch: takes chunks of lines, remembers their outcomes, and closes whatever happens.
 
+use std::collections::BTreeMap;
+
 use futures_util::future::join_all;
 
 use crate::ledger::handle::{Intake, Ledger};
@@ -15,7 +17,7 @@ use super::super::error::{ApiError, ApiResult, Code};
 use super::super::extract::{Caller, parse, parse_checked};
 use super::super::submission::TaskBody;
 use super::super::submit::{self, Origin, Prepared};
-use super::view::Outcome;
+use super::view::{self, Kept, Outcome};
 use super::{BatchAnswer, opening, unexpected};
 
 /// Lines proposed together: one fsync serves them all.
@@ -46,7 +48,6 @@ pub(super) struct OpenBatch<'a> {
     id: BatchId,
     /// Proposed with the first chunk, so that a small batch costs one fsync less; `None` once proposed.
     opening: Option<Intake>,
-    outcomes: Vec<Outcome>,
     closing: Closing,
 }
 
@@ -58,17 +59,50 @@ struct Closing {
     id: BatchId,
     total: u32,
     refused: u32,
+    by_state: BTreeMap<String, u32>,
+    outcomes: Vec<Outcome>,
+    repeatable: Repeatable,
+}
+
+/// Can the batch be asked for again by a key?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeatable {
+    Yes,
+    No,
+}
+
+impl Closing {
+    /// The closing, with what has to be kept of the answer (S6).
+    fn intake(&mut self) -> Option<Intake> {
+        let mut proposal = self.close.take()?;
+        proposal.command = Command::CloseBatch { batch: self.id, total: self.total, refused: self.refused };
+        let outcomes: Vec<Outcome> = self.outcomes.iter().filter(|outcome| !outcome.is_plain()).cloned().collect();
+        let mut bodies = Vec::new();
+        if self.repeatable == Repeatable::Yes || !outcomes.is_empty() {
+            let (total, refused, settled) = (self.total, self.refused, self.is_settled());
+            let kept = Kept { total, refused, settled, by_state: self.by_state.clone(), outcomes };
+            match serde_json::to_vec(&kept).map_err(|_| Code::Internal.into()).and_then(|bytes| submit::salted(&bytes))
+            {
+                Ok((_, body)) => bodies.push((view::kept_key(self.id), body)),
+                Err(error) => tracing::error!(batch = %self.id, %error, "a batch's outcomes could not be kept"),
+            }
+        }
+        Some(Intake { proposal, bodies })
+    }
+
+    /// No task of its own is unfinished if it has none.
+    fn is_settled(&self) -> bool {
+        self.by_state.is_empty()
+    }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        let (Some(mut proposal), Ok(runtime)) = (self.close.take(), tokio::runtime::Handle::try_current()) else {
-            return;
-        };
-        proposal.command = Command::CloseBatch { batch: self.id, total: self.total, refused: self.refused };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Some(intake) = self.intake() else { return };
         let ledger = self.ledger.clone();
         // If even this fails, the hub's next start closes it.
-        runtime.spawn(async move { drop(ledger.propose(proposal).await) });
+        runtime.spawn(async move { drop(ledger.propose(intake).await) });
     }
 }
 
@@ -86,8 +120,17 @@ impl<'a> OpenBatch<'a> {
         let keyed = key.is_some();
         let (id, command) = opening(callback, key);
         let proposal = caller.proposal(command);
-        let closing = Closing { ledger: app.ledger.clone(), close: None, id, total: 0, refused: 0 };
-        let mut batch = OpenBatch { app, caller, id, opening: None, outcomes: Vec::new(), closing };
+        let closing = Closing {
+            ledger: app.ledger.clone(),
+            close: None,
+            id,
+            total: 0,
+            refused: 0,
+            by_state: BTreeMap::new(),
+            outcomes: Vec::new(),
+            repeatable: if keyed { Repeatable::Yes } else { Repeatable::No },
+        };
+        let mut batch = OpenBatch { app, caller, id, opening: None, closing };
         if !keyed {
             batch.opening = Some(proposal.into());
             return Ok(Begun::New(Box::new(batch)));
@@ -165,11 +208,14 @@ impl<'a> OpenBatch<'a> {
     }
 
     fn settle(&mut self, result: ApiResult<submit::Accepted>) {
-        let index = u32::try_from(self.outcomes.len()).unwrap_or(u32::MAX);
-        if result.is_err() {
-            self.closing.refused += 1;
+        let closing = &mut self.closing;
+        let index = u32::try_from(closing.outcomes.len()).unwrap_or(u32::MAX);
+        match &result {
+            Err(_) => closing.refused += 1,
+            Ok(accepted) if accepted.replayed => {}
+            Ok(accepted) => *closing.by_state.entry(accepted.first.name().to_owned()).or_default() += 1,
         }
-        self.outcomes.push(Outcome::new(index, result));
+        closing.outcomes.push(Outcome::new(index, result));
     }
 
     fn refuse_all(&mut self, why: &ApiError, count: usize) {
@@ -187,17 +233,19 @@ impl<'a> OpenBatch<'a> {
             // Not a single line came: open it all the same, so that it can be looked at and settles.
             self.take(Vec::new()).await;
         }
-        let (total, refused) = (self.closing.total, self.closing.refused);
-        let command = Command::CloseBatch { batch: self.id, total, refused };
-        self.app.ledger.propose(self.caller.proposal(command)).await?;
-        self.closing.close = None;
+        if let Some(intake) = self.closing.intake() {
+            self.app.ledger.propose(intake).await?;
+        }
+        let closing = &mut self.closing;
+        let settled = closing.is_settled();
         Ok(BatchAnswer {
             batch_id: self.id.to_string(),
-            total,
-            refused,
-            settled: total == refused,
+            total: closing.total,
+            refused: closing.refused,
+            by_state: std::mem::take(&mut closing.by_state),
+            settled,
             replayed: false,
-            outcomes: std::mem::take(&mut self.outcomes),
+            outcomes: std::mem::take(&mut closing.outcomes),
         })
     }
 }

@@ -7,6 +7,8 @@ mod intake;
 mod lines;
 mod view;
 
+use std::collections::BTreeMap;
+
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{HeaderValue, LOCATION};
@@ -87,6 +89,8 @@ pub(super) struct BatchAnswer {
     /// Lines, refused ones too.
     total: u32,
     refused: u32,
+    /// Its new tasks by the state that they began in.
+    by_state: BTreeMap<String, u32>,
     settled: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     replayed: bool,
@@ -159,8 +163,8 @@ async fn json(app: &App, caller: &Caller, bytes: &Bytes, header: Option<Text>) -
         return Err(ApiError::field("/tasks", format!("has {}; at most {MAX_LINES}", body.tasks.len())));
     }
     let named = NamedKey { field: body.idempotency_key.as_deref(), header };
-    let key = submit::idempotency(app, caller, named, bytes, Millis(0))?;
-    let callback = callback(app, caller, body.callback.as_ref(), "/callback")?;
+    let key = submit::idempotency(app, caller, named, bytes)?;
+    let callback = callback_unless_bound(app, caller, (body.callback.as_ref(), "/callback"), key.as_ref()).await?;
     let mut batch = match OpenBatch::begin(app, caller, callback, key).await? {
         intake::Begun::New(batch) => batch,
         intake::Begun::Again(batch) => return view::again(app, batch).await,
@@ -185,7 +189,7 @@ async fn keyed_lines(app: &App, caller: &Caller, bytes: Bytes, header: Option<Te
     }
     let head = head.unwrap_or_default();
     let named = NamedKey { field: head.idempotency_key.as_deref(), header };
-    let mut key = submit::idempotency(app, caller, named, b"{}", Millis(0))?;
+    let mut key = submit::idempotency(app, caller, named, b"{}")?;
     if let Some(key) = &mut key {
         let mut whole = Vec::with_capacity(bytes.len());
         for line in whole_lines(&bytes) {
@@ -195,7 +199,8 @@ async fn keyed_lines(app: &App, caller: &Caller, bytes: Bytes, header: Option<Te
         }
         key.fingerprint = app.ledger.keys().fingerprint(&caller.namespace, &whole);
     }
-    let callback = callback(app, caller, head.callback.as_ref(), "/batch/callback")?;
+    let spec = (head.callback.as_ref(), "/batch/callback");
+    let callback = callback_unless_bound(app, caller, spec, key.as_ref()).await?;
     let mut batch = match OpenBatch::begin(app, caller, callback, key).await? {
         intake::Begun::New(batch) => batch,
         intake::Begun::Again(batch) => return view::again(app, batch).await,
@@ -243,6 +248,25 @@ fn callback(app: &App, caller: &Caller, body: Option<&CallbackBody>, at: &str) -
     faults.into_result().map_err(invalid)?;
     submit::callback_may_be_called(app, caller, body, at)?;
     Ok(Some(spec))
+}
+
+/// As [`callback`]; a repeat is answered as the first call was, whatever may be called by now (S6).
+async fn callback_unless_bound(
+    app: &App,
+    caller: &Caller,
+    (body, at): (Option<&CallbackBody>, &str),
+    key: Option<&IdempotencyKey>,
+) -> ApiResult<Option<CallbackSpec>> {
+    match callback(app, caller, body, at) {
+        Ok(spec) => Ok(spec),
+        Err(refusal) => {
+            if submit::is_bound(app, caller, key).await? {
+                Ok(None)
+            } else {
+                Err(refusal)
+            }
+        }
+    }
 }
 
 /// A new batch's id and its opening.

@@ -1,38 +1,71 @@
 //! A batch as callers see it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::ledger::ids::{BatchId, ReachId};
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::batch::{Batch, BatchPhase};
-use crate::ledger::store::FinishedFilter;
+use crate::ledger::store::{BodyKey, BodyKind, FinishedFilter};
+use crate::ledger::time::Millis;
 
 use super::super::App;
-use super::super::error::{ApiError, ApiResult, ProblemSchema};
+use super::super::error::{ApiError, ApiResult, Code, ProblemSchema};
 use super::super::extract::{Caller, Id, Json, Query};
+use super::super::render;
 use super::super::submit::Accepted;
 use super::BatchAnswer;
 
 /// Tasks looked at in one question or read.
 const LOOK: usize = 5_000;
+/// Batches of so many lines show their outcomes unasked.
+const SHOWN: u32 = 1_000;
+/// A repeat waits so long for the first call to close its batch.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What became of one line.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = BatchOutcome)]
 pub(in crate::api) struct Outcome {
     index: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     reach_id: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     replayed: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ProblemSchema>)]
-    problem: Option<ApiError>,
+    problem: Option<Box<RawValue>>,
+}
+
+/// What is kept of an answer, so that a repeat gets the same (S6). The plain outcomes are read from their tasks.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub total: u32,
+    pub refused: u32,
+    pub settled: bool,
+    pub by_state: BTreeMap<String, u32>,
+    /// Outcomes that say more than their task's id.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Where it lies: under the batch's id, which is drawn like a task's and is never one.
+pub(super) const fn kept_key(id: BatchId) -> BodyKey {
+    render::body_key(ReachId(id.0), BodyKind::Result, 0)
+}
+
+async fn kept(app: &App, id: BatchId) -> ApiResult<Option<Kept>> {
+    let Some(body) = app.ledger.body(kept_key(id)).await? else { return Ok(None) };
+    serde_json::from_slice(&body.bytes).map(Some).map_err(|error| {
+        tracing::error!(batch = %id, %error, "a batch's outcomes can't be read");
+        Code::LedgerUnreadable.into()
+    })
 }
 
 impl Outcome {
@@ -47,9 +80,16 @@ impl Outcome {
                 problem: None,
             },
             Err(problem) => {
-                Self { index, reach_id: None, replayed: false, warnings: Vec::new(), problem: Some(problem) }
+                // A problem is always JSON.
+                let problem = serde_json::value::to_raw_value(&problem).ok();
+                Self { index, reach_id: None, replayed: false, warnings: Vec::new(), problem }
             }
         }
+    }
+
+    /// Does it say no more than the id of a new task of the batch?
+    pub(super) const fn is_plain(&self) -> bool {
+        self.reach_id.is_some() && !self.replayed && self.warnings.is_empty()
     }
 }
 
@@ -57,7 +97,7 @@ impl Outcome {
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct BatchQuery {
-    /// `true` adds the ids of the accepted lines.
+    /// Shows an outcome a line. By default up to 1,000 lines.
     outcomes: Option<bool>,
 }
 
@@ -124,30 +164,53 @@ pub(in crate::api) async fn get_batch(
     caller.require(Scope::Read)?;
     let batch = app.ledger.batch(id).await?.filter(|batch| batch.namespace == caller.namespace);
     let batch = batch.ok_or_else(ApiError::not_found)?;
-    let outcomes = if query.outcomes == Some(true) { Some(outcomes(&app, &batch).await?) } else { None };
+    let view = BatchView::new(&batch, None);
+    if !query.outcomes.unwrap_or(view.total <= SHOWN) {
+        return Ok(Json(view));
+    }
+    let kept = kept(&app, id).await?.map_or_else(Vec::new, |kept| kept.outcomes);
+    let outcomes = Some(outcomes(&app, &batch, kept).await?);
     Ok(Json(BatchView::new(&batch, outcomes)))
 }
 
-/// The first answer again (semantics 31). Problems of refused lines are not kept: those indexes are left out.
+/// The first answer again (semantics 31). While the first call is still taking lines, it waits for that.
 ///
 /// # Errors
-/// When the batch can't be read.
+/// When the batch can't be read, or does not close in time.
 pub(super) async fn again(app: &App, id: BatchId) -> ApiResult<BatchAnswer> {
-    let batch = app.ledger.batch(id).await?.ok_or_else(ApiError::not_found)?;
-    let outcomes = outcomes(app, &batch).await?;
+    let batch = tokio::time::timeout(PATIENCE, closed(app, id)).await.map_err(|_| {
+        ApiError::new(Code::Busy, "the first call with this key is still under way").retry_after(Millis::secs(5))
+    })??;
     let view = BatchView::new(&batch, None);
+    // One that the hub had to close at a start was never answered: it is told as it is.
+    let by_state = view.by_state.iter().map(|(state, count)| ((*state).to_owned(), *count)).collect();
+    let (total, refused, settled) = (view.total, view.refused, view.settled);
+    let kept = kept(app, id).await?.unwrap_or(Kept { total, refused, settled, by_state, outcomes: Vec::new() });
     Ok(BatchAnswer {
         batch_id: view.batch_id,
-        total: view.total,
-        refused: view.refused,
-        settled: view.settled,
+        total: kept.total,
+        refused: kept.refused,
+        by_state: kept.by_state,
+        settled: kept.settled,
         replayed: true,
-        outcomes,
+        outcomes: outcomes(app, &batch, kept.outcomes).await?,
     })
 }
 
-/// The accepted lines with their tasks, by index.
-async fn outcomes(app: &App, batch: &Batch) -> ApiResult<Vec<Outcome>> {
+async fn closed(app: &App, id: BatchId) -> ApiResult<Batch> {
+    let mut news = app.ledger.follow();
+    loop {
+        news.borrow_and_update();
+        let batch = app.ledger.batch(id).await?.ok_or_else(ApiError::not_found)?;
+        match batch.phase {
+            BatchPhase::Closed { .. } | BatchPhase::Settled { .. } => return Ok(batch),
+            BatchPhase::Open => news.changed().await.map_err(|_| ApiError::from(Code::Stopping))?,
+        }
+    }
+}
+
+/// An outcome a line, by index: the accepted ones from their tasks, the others as they were kept.
+async fn outcomes(app: &App, batch: &Batch, kept: Vec<Outcome>) -> ApiResult<Vec<Outcome>> {
     let id = batch.id;
     let mut found: BTreeMap<u32, ReachId> = BTreeMap::new();
     // A batch's tasks are drawn after the batch, so their ids lie above its own.
@@ -186,5 +249,7 @@ async fn outcomes(app: &App, batch: &Batch) -> ApiResult<Vec<Outcome>> {
         warnings: Vec::new(),
         problem: None,
     };
-    Ok(found.into_iter().map(outcome).collect())
+    let mut all: BTreeMap<u32, Outcome> = found.into_iter().map(|line| (line.0, outcome(line))).collect();
+    all.extend(kept.into_iter().map(|kept| (kept.index, kept)));
+    Ok(all.into_values().collect())
 }

@@ -103,7 +103,7 @@ codes! {
     /// A secret or token of the name exists.
     NameTaken "name-taken" CONFLICT "The name exists already" "Choose another name, or rotate the one that exists."
     /// The body is too long.
-    BodyTooLarge "body-too-large" PAYLOAD_TOO_LARGE "The body is too large" "Stay below the limit that the detail names, or pass a reference in payload_ref."
+    BodyTooLarge "body-too-large" PAYLOAD_TOO_LARGE "The body is too large" "Stay below the limit that the detail names, or pass a reference instead of the content."
     /// A result that is too large; its task has failed.
     ResultTooLarge "result-too-large" PAYLOAD_TOO_LARGE "The result is too large; the task has failed" "Store the result elsewhere and complete with a reference to it."
     /// Another content type is needed.

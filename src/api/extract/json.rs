@@ -54,6 +54,21 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     }
 }
 
+/// As [`Json`] for calls whose fields may all be left out: then the body may be too.
+#[derive(Debug, Clone)]
+pub struct MaybeJson<T>(pub T);
+
+impl<T: DeserializeOwned + Default> FromRequest<App> for MaybeJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        if axum::body::HttpBody::is_end_stream(request.body()) && !request.headers().contains_key(CONTENT_TYPE) {
+            return Ok(Self(T::default()));
+        }
+        Json::from_request(request, app).await.map(|Json(body)| Self(body))
+    }
+}
+
 impl<T: DeserializeOwned> FromRequest<App> for WithBytes<T> {
     type Rejection = ApiError;
 

@@ -17,7 +17,7 @@ use super::App;
 use super::error::{ApiError, Code};
 
 pub use caller::{Bearer, Caller};
-pub use json::{Json, JsonBytes, MAX_BODY, WithBytes, expect_content_type, parse, parse_checked, read_body};
+pub use json::{Json, JsonBytes, MAX_BODY, MaybeJson, WithBytes, expect_content_type, parse, parse_checked, read_body};
 pub use strict::MAX_DEPTH;
 pub use time::WireTime;
 

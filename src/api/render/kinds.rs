@@ -7,8 +7,8 @@ use crate::ledger::machine::access::{Reach, Token};
 use crate::ledger::machine::agent::{Declaration, DrainMode, Transport};
 use crate::ledger::machine::callback::{CallbackSpec, CallbackSubject};
 use crate::ledger::machine::event::{
-    AlreadyDone, CallbackAttempted, EventBody, Explanation, QueuedWhy, RetryWhy, StaleWhy, Started, TaskDispatched,
-    TaskSucceeded, TryOutcome,
+    AlreadyDone, CallbackAttempted, Event, EventBody, Explanation, QueuedWhy, RetryWhy, StaleWhy, Started,
+    TaskDispatched, TaskSucceeded, TryOutcome,
 };
 use crate::ledger::machine::policy::Policy;
 use crate::ledger::machine::task::Failure;
@@ -21,8 +21,8 @@ use super::{Bodies, Fields, body_key};
 
 /// Adds the fields of the event's own.
 #[expect(clippy::too_many_lines, reason = "the index of every kind: each arm is one line or one call")]
-pub(super) fn body(body: &EventBody, bodies: &Bodies, f: &mut Fields) {
-    match body {
+pub(super) fn body(event: &Event, bodies: &Bodies, f: &mut Fields) {
+    match &event.body {
         EventBody::LineageStarted(e) => {
             f.put("lineage", e.lineage.to_string()).put("previous", e.previous.map(|l| l.to_string()));
             f.put("at_seq", e.at_seq.0).put("chain", e.hash.to_string()).put("lost_up_to", e.lost_up_to.map(|s| s.0));
@@ -69,7 +69,7 @@ pub(super) fn body(body: &EventBody, bodies: &Bodies, f: &mut Fields) {
         EventBody::AgentTold(e) => {
             f.put("of_reach_id", e.task.to_string()).put("attempt", e.attempt.0);
         }
-        EventBody::TaskSubmitted(e) => submission(&e.submission, e.deadline, f),
+        EventBody::TaskSubmitted(e) => submission(&e.submission, (event.at, e.deadline), f),
         EventBody::TaskQueued(e) => {
             f.put("why", queued_why(e.why));
         }

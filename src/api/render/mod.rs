@@ -130,7 +130,7 @@ pub(crate) fn event(stored: &StoredEvent, bodies: &Bodies) -> Fields {
     fields.put_some("batch_id", batch_of(event));
     fields.put_some("agent_id", event.body.agent().map(ToString::to_string));
     fields.put_some("trace", event.trace.as_ref().map(ToString::to_string));
-    kinds::body(&event.body, bodies, &mut fields);
+    kinds::body(event, bodies, &mut fields);
     fields
 }
 

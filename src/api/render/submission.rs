@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::ledger::machine::callback::{CallbackEvent, CallbackSpec};
+use crate::ledger::machine::task::deadline::first_status;
 use crate::ledger::machine::task::spec::{
-    AbsentAgents, Approval, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryCause, RetryPolicy, SlowPolicy,
-    Submission,
+    AbsentAgents, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryCause, RetryPolicy, SlowPolicy, Submission,
 };
 use crate::ledger::time::Timestamp;
 
@@ -13,15 +13,8 @@ use super::Fields;
 use super::kinds::{body_ref, fingerprint, verdicts};
 
 /// Adds what was asked.
-pub(super) fn submission(s: &Submission, deadline: Timestamp, f: &mut Fields) {
-    f.put(
-        "state",
-        match (s.approval, s.not_before) {
-            (Approval::Needed, _) => "awaiting-approval",
-            (Approval::NotNeeded, Some(_)) => "scheduled",
-            (Approval::NotNeeded, None) => "queued",
-        },
-    );
+pub(super) fn submission(s: &Submission, (at, deadline): (Timestamp, Timestamp), f: &mut Fields) {
+    f.put("state", first_status(s, at).kind().name());
     f.put("capability", s.capability.as_str()).put("qos", qos(s.qos));
     f.put("idempotent", s.idempotence == Idempotence::Declared).put("deadline", deadline.to_string());
     f.put_some("payload_body", s.payload.as_ref().map(body_ref));

@@ -149,9 +149,17 @@ pub(crate) fn submission(body: &TaskBody<'_>, setting: &Setting<'_>) -> Result<S
         batch: setting.batch,
     };
     faults.into_result().map_err(Unfit::Invalid)?;
+    Ok(made)
+}
+
+/// Apart from [`submission`], for a repeat under an idempotency key may come after the deadline (S6).
+///
+/// # Errors
+/// [`Unfit::DeadlinePast`].
+pub(crate) fn lies_ahead(made: &Submission, now: Timestamp) -> Result<(), Unfit> {
     match made.deadline {
-        Some(deadline) if deadline <= setting.now => Err(Unfit::DeadlinePast { deadline }),
-        Some(_) | None => Ok(made),
+        Some(deadline) if deadline <= now => Err(Unfit::DeadlinePast { deadline }),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -19,7 +19,8 @@ fn of(json: &str) -> Result<Submission, Unfit> {
         sync_wait: Some(Millis::secs(30)),
         batch: None,
     };
-    submission(&body, &setting)
+    let made = submission(&body, &setting)?;
+    lies_ahead(&made, NOW).map(|()| made)
 }
 
 fn pointers(json: &str) -> Vec<String> {

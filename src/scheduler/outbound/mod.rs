@@ -51,6 +51,8 @@ use secrets::Secrets;
 
 /// What is on its way at a stop gets so long (proof 3.10).
 pub const GRACE: Duration = Duration::from_secs(10);
+/// Beyond the grace, to write down what came of it.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// What the outbound workers need besides the ledger.
 pub struct Options {
@@ -107,10 +109,16 @@ impl Handle {
     /// Takes nothing new and waits for what is on its way, at most [`GRACE`]. The ledger must still take proposals.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        while let Some(ended) = self.workers.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "an outbound worker ended abruptly");
+        let all = async {
+            while let Some(ended) = self.workers.join_next().await {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "an outbound worker ended abruptly");
+                }
             }
+        };
+        // Each worker bounds its own end; one that hangs before it must not hold up the stop.
+        if tokio::time::timeout(GRACE + LAST_WORD, all).await.is_err() {
+            tracing::warn!("an outbound worker did not end within the grace");
         }
     }
 }

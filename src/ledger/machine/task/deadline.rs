@@ -35,7 +35,8 @@ pub(super) fn end_of_life(state: &State, submission: &Submission, parent: Option
 }
 
 /// Where a new task stands (semantics 35).
-pub(super) fn first_status(submission: &Submission, at: Timestamp) -> Status {
+#[must_use]
+pub fn first_status(submission: &Submission, at: Timestamp) -> Status {
     match (submission.approval, submission.not_before) {
         (Approval::Needed, _) => Status::AwaitingApproval,
         (Approval::NotNeeded, Some(until)) if until > at => Status::Scheduled { until },
