@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Number;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -67,8 +68,9 @@ pub(super) struct ReportBody<'a> {
     #[serde(borrow)]
     #[schema(value_type = Option<Object>)]
     pub result: Option<&'a RawValue>,
-    /// complete: cost and usage by name.
-    pub usage: Option<BTreeMap<String, u64>>,
+    /// complete: cost and usage by name; numbers from 0 to 10¹², kept to the millionth.
+    #[schema(value_type = Option<BTreeMap<String, f64>>)]
+    pub usage: Option<BTreeMap<String, Number>>,
     /// fail: `{"code","message"}`.
     #[serde(borrow)]
     #[schema(value_type = Option<ErrorBody>)]
@@ -246,9 +248,18 @@ fn complete(
             faults.add("/usage", format!("has {} names; at most {MAX_USAGE}", usage.len()));
         }
         let pairs = usage.iter().take(MAX_USAGE);
-        pairs.filter_map(|(name, amount)| Some((faults.text("/usage", Some(name), MAX_STAGE)?, *amount))).collect()
+        pairs.filter_map(|(name, amount)| amount_of(name, amount, faults)).collect()
     });
     Ok(Word::Complete { result, digest, usage, already_done: AlreadyDone::No })
+}
+
+/// One name with its amount in millionths.
+fn amount_of(name: &str, amount: &Number, faults: &mut Faults) -> Option<(Text, u64)> {
+    let millionths = render::millionths(amount);
+    if millionths.is_none() {
+        faults.add(&format!("/usage/{name}"), "is a number from 0 to 1000000000000");
+    }
+    Some((faults.text("/usage", Some(name), MAX_STAGE)?, millionths?))
 }
 
 /// The result does not fit: the task fails once and for all instead of being tried for ever.

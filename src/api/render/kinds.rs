@@ -313,7 +313,7 @@ fn succeeded(e: &TaskSucceeded, f: &mut Fields) {
     f.put("attempt", e.attempt.0).put("incarnation", e.incarnation.0);
     f.put_some("result_body", e.result.as_ref().map(body_ref)).put("outcome_digest", e.outcome.to_string());
     if !e.usage.is_empty() {
-        f.put("usage", Value::Object(e.usage.iter().map(|(name, n)| (name.to_string(), json!(n))).collect()));
+        f.put("usage", Value::Object(e.usage.iter().map(|(name, n)| (name.to_string(), super::amount(*n))).collect()));
     }
     match e.already_done {
         AlreadyDone::Yes => {

@@ -5,6 +5,25 @@
 
 mod kinds;
 mod submission;
+/// The most that one amount of usage may be.
+const MAX_AMOUNT: f64 = 1e12;
+
+/// An amount of usage in millionths, as the ledger keeps it; `None` when it is negative or too large.
+pub(super) fn millionths(amount: &serde_json::Number) -> Option<u64> {
+    let amount = amount.as_f64().filter(|amount| (0.0..=MAX_AMOUNT).contains(amount))?;
+    // By way of text, for that rounds as people do and casts nothing.
+    format!("{amount:.6}").replace('.', "").parse().ok()
+}
+
+/// The amount as it is shown: whole numbers without a fraction.
+pub(super) fn amount(millionths: u64) -> Value {
+    let (whole, rest) = (millionths / 1_000_000, millionths % 1_000_000);
+    match format!("{whole}.{rest:06}").parse::<f64>() {
+        Ok(amount) if rest != 0 => Value::from(amount),
+        Ok(_) | Err(_) => Value::from(whole),
+    }
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -66,3 +66,17 @@ fn semantics_35_a_live_type_is_the_kind_with_its_first_hyphen_as_a_dot() {
     assert_eq!(live_type(EventKind::AgentLeft), "agent.offline");
     assert_eq!(live_type(EventKind::AgentLost), "agent.lost");
 }
+
+#[test]
+fn an_amount_of_usage_is_kept_to_the_millionth_and_shown_as_it_came() {
+    for (text, kept) in
+        [("0.02", 20_000), ("1200", 1_200_000_000), ("0.0000004", 0), ("1000000000000", 1_000_000_000_000_000_000)]
+    {
+        assert_eq!(millionths(&text.parse().unwrap()), Some(kept), "{text}");
+    }
+    for text in ["-1", "1000000000001", "1e300"] {
+        assert_eq!(millionths(&text.parse().unwrap()), None, "{text}");
+    }
+    assert_eq!(amount(20_000).to_string(), "0.02");
+    assert_eq!(amount(1_200_000_000).to_string(), "1200");
+}

@@ -83,7 +83,7 @@ pub enum Word {
         result: Option<BodyRef>,
         /// SHA-256 of its canonical JSON.
         digest: Digest,
-        /// Cost and usage.
+        /// Cost and usage, amounts in millionths.
         usage: Vec<(Text, u64)>,
         /// Was it a push's 409?
         already_done: AlreadyDone,

@@ -153,7 +153,7 @@ event_structs! {
         result: Option<BodyRef>,
         /// SHA-256 of its canonical JSON.
         outcome: Digest,
-        /// Cost and usage, as (name, amount) pairs.
+        /// Cost and usage, as (name, amount in millionths) pairs.
         usage: Vec<(Text, u64)>,
         /// The agent said 409: it had been done before (semantics 8).
         already_done: AlreadyDone,
