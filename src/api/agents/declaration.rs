@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::ledger::ids::{Capability, Digest, TokenId};
 use crate::ledger::machine::agent::{
-    CapabilityKind, Declaration, MAX_CAPABILITIES, Offer, ProgressRule, Sensitive, Strategy, Transport,
+    CapabilityKind, Declaration, MAX_CAPABILITIES, MAX_CONCURRENCY, Offer, ProgressRule, Sensitive, Strategy, Transport,
 };
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Millis;
@@ -163,7 +163,7 @@ impl Register {
                 100,
                 3_600_000,
             )?),
-            max_concurrency: bounded("/max_concurrency", self.max_concurrency, 10, (1, 10_000))?,
+            max_concurrency: bounded("/max_concurrency", self.max_concurrency, 10, (1, MAX_CONCURRENCY))?,
             max_pending: bounded("/max_pending", self.max_pending, 1_000, (1, 1_000_000))?,
             priority: bounded("/priority", self.priority, 100, (0, 1_000))?,
             load_threshold_milli: load_threshold(health.and_then(|h| h.load_threshold))?,

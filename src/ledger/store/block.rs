@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::codec::{self, CodecError, MAX_EVENT_FRAME, array, be_u32, be_u64, check_version, crc};
 use super::{Commit, Head, Rows, StoredEvent};
 use crate::ledger::ids::{Boot, Digest, Lineage, Seq};
+use crate::ledger::machine::agent::MAX_CONCURRENCY;
 use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::time::Timestamp;
 
@@ -33,11 +34,20 @@ pub const TARGET_COMMIT_EVENTS: usize = 512;
 pub const TARGET_COMMIT_BYTES: usize = 512 * 1024;
 /// The most events in one commit. Above the target because the events of one decision are never torn apart, and the
 /// loss of an agent orphans all that it holds.
-pub const MAX_COMMIT_EVENTS: usize = 16_384;
+pub const MAX_COMMIT_EVENTS: usize = 65_536;
 /// The longest commit.
-pub const MAX_COMMIT_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_COMMIT_BYTES: usize = 96 * 1024 * 1024;
+/// What one task may add to the loss of its agent: that it is orphaned, dead-lettered and its batch's last, and the
+/// callback for each.
+const EVENTS_A_LOST_TASK: usize = 6;
+/// Bytes of them: three callbacks with their URLs of 2 KiB, and the rest.
+const BYTES_A_LOST_TASK: usize = 3 * (2_048 + 512) + 3 * 512;
 
-const _: () = assert!(TARGET_COMMIT_EVENTS <= MAX_COMMIT_EVENTS);
+// A decision that no commit can hold would stop the hub, and again after every start.
+const _: () = assert!(
+    TARGET_COMMIT_EVENTS + MAX_CONCURRENCY as usize * EVENTS_A_LOST_TASK + 8 <= MAX_COMMIT_EVENTS
+        && TARGET_COMMIT_BYTES + MAX_CONCURRENCY as usize * BYTES_A_LOST_TASK + MAX_EVENT_FRAME <= MAX_COMMIT_BYTES
+);
 const _: () = assert!(TARGET_COMMIT_BYTES >= MAX_EVENT_FRAME + HEADER_LEN + TRAILER_LEN);
 const _: () = assert!(TARGET_COMMIT_BYTES <= MAX_COMMIT_BYTES && MAX_COMMIT_BYTES < u32::MAX as usize);
 

@@ -20,6 +20,8 @@ use crate::ledger::time::{Millis, Timestamp};
 
 /// The most capabilities one agent may declare.
 pub const MAX_CAPABILITIES: usize = 256;
+/// The most tasks one agent may work on at a time.
+pub const MAX_CONCURRENCY: u32 = 10_000;
 /// A ghost slot is freed after 30 s at the latest (semantics 6).
 pub const GHOST_SLOT: Millis = Millis::secs(30);
 /// Running work may finish for 30 s while draining (R-REG-7).
