@@ -338,16 +338,24 @@ pub(in crate::ledger::machine) fn follow_ups(state: &State, event: &Event) -> Ve
     if state.draining.is_empty() || !frees_a_slot(&event.body) {
         return Vec::new();
     }
-    let ended = state.draining.iter().filter(|key| Some(&key.namespace) == event.namespace.as_ref());
+    let ended = holder_of(state, event).filter(|key| state.draining.contains(key));
     ended
-        .filter_map(|key| state.agents.get(key))
+        .and_then(|key| state.agents.get(&key))
         .filter(|agent| match agent.standing {
             Standing::Draining { until } => until > event.at && agent.health != Health::Lost,
             Standing::Active | Standing::Offline | Standing::Deregistered => false,
         })
         .filter(|agent| !has_left(state, agent))
         .map(deregistered)
+        .into_iter()
         .collect()
+}
+
+/// Who held what this event freed.
+fn holder_of(state: &State, event: &Event) -> Option<AgentKey> {
+    let last = || event.body.task().and_then(|id| state.task(id)?.agent.as_ref());
+    let agent_id = event.body.agent().or_else(last)?.clone();
+    Some(AgentKey { namespace: event.namespace.clone()?, agent_id })
 }
 
 /// Can this event have ended an agent's last work?

@@ -128,10 +128,11 @@ impl Heard<'_> {
         .into()
     }
 
-    /// Back from `orphaned` to its own agent, if that takes part and was not told to let go (semantics 5).
+    /// Back from `orphaned` to its own agent, if that takes part and was not told to let go (semantics 5). An older
+    /// process is not its own agent any more: what it works on takes no slot of the new one (S8).
     fn reclaimed(&self, lease: &Lease) -> Option<EventBody> {
         let is_there = self.agent(lease).is_some_and(|agent| match agent.standing {
-            Standing::Active => true,
+            Standing::Active => agent.incarnation == lease.incarnation,
             Standing::Draining { .. } | Standing::Offline | Standing::Deregistered => false,
         });
         let work_deadline = work_deadline(self.task, self.now);

@@ -112,7 +112,10 @@ fn semantics_2_another_process_takes_the_id_over_and_the_work_of_the_older_one_i
     assert!(matches!(play.task().status, Status::Orphaned { cause: OrphanCause::AgentReplaced, .. }));
     let key = play.state.agents().keys().next().unwrap().clone();
     assert_eq!(play.state.agent(&key).unwrap().slots_used(), 0, "a new process starts with all its slots");
-    // A late result of the older process still wins while its lease is valid.
+    // Its progress takes no slot of the new process, so it does not call the task back (S8, semantics 5) …
+    let play = check(play, says(TASK, 1, progress()), &[]);
+    assert_eq!(play.kind(), StatusKind::Orphaned);
+    // … but a late result of it still wins while its lease is valid.
     check(play, says(TASK, 1, complete("late")), &["task-succeeded"]);
 }
 
