@@ -62,6 +62,8 @@ impl Liveness {
                 let key = key.map(|(namespace, agent_id)| AgentKey { namespace, agent_id });
                 if let Some(agent) = key.and_then(|key| state.agent(&key)) {
                     self.beat(state, agent, event.at);
+                    // Its interval or its threshold may be a shorter one now: the earlier appointment is void.
+                    self.appoint(state, agent);
                 }
             }
             EventBody::PolicyChanged(_) => {

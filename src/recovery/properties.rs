@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::ledger::ids::AgentId;
-use crate::ledger::machine::agent::Health;
+use crate::ledger::machine::agent::{Declaration, Health};
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::policy::Policy;
 use crate::ledger::machine::task::spec::OrphanPolicy;
@@ -85,6 +85,29 @@ fn live_thresholds_hold_at_once_and_not_only_from_the_next_beat_on() {
     world.register("a", declaration(1));
     world.pass(6_000);
     set_policy(&mut world, |policy| policy.unhealthy_after = 1);
+    world.cycle();
+    assert_eq!(health(&world, "a"), Health::Unhealthy);
+}
+
+#[test]
+fn a_shorter_heartbeat_interval_holds_at_once() {
+    let mut world = World::new();
+    let slow = Declaration { heartbeat_interval: Millis::secs(3_600), ..declaration(1) };
+    world.register("a", slow);
+    world.register("a", declaration(1));
+    world.pass(15_000);
+    world.cycle();
+    assert_eq!(health(&world, "a"), Health::Unhealthy);
+}
+
+#[test]
+fn an_agent_that_returns_while_unhealthy_is_watched_for_the_first_threshold_again() {
+    let mut world = World::new();
+    world.register("a", declaration(1));
+    world.pass(15_000);
+    world.cycle();
+    world.beat("a");
+    world.pass(15_000);
     world.cycle();
     assert_eq!(health(&world, "a"), Health::Unhealthy);
 }
