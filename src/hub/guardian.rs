@@ -128,7 +128,7 @@ async fn watch_disk(ledger: Ledger, store: Arc<dyn Store>, marks: Watermarks, mu
         let ours = matches!(now, Phase::Open | Phase::DiskLow | Phase::DiskFull);
         if ours && now != wanted {
             tracing::warn!(free = space.free, total = space.total, phase = ?wanted, "the room on the disk changed the phase");
-            drop(ledger.enter(wanted));
+            drop(ledger.enter(wanted).await);
         }
     }
 }

@@ -182,7 +182,7 @@ impl Hub {
                 snapshot: found.snapshot,
             },
         );
-        ledger.enter(Phase::Open).map_err(|error| StartError::Other(error.to_string()))?;
+        ledger.enter(Phase::Open).await.map_err(|error| StartError::Other(error.to_string()))?;
         let calls = outbound::Options::new((*guard).clone(), secrets, found.seq);
         let outbound = outbound::spawn(&ledger, calls).map_err(|why| StartError::Other(why.to_string()))?;
         let (quit, mut quits) = watch::channel(false);
@@ -222,7 +222,7 @@ impl Hub {
     /// # Errors
     /// [`Fate`] when the last events could not be written; what was acknowledged before is there all the same.
     pub async fn stop(self) -> Result<(), Fate> {
-        drop(self.ledger.enter(Phase::Draining));
+        drop(self.ledger.enter(Phase::Draining).await);
         self.outbound.stop().await;
         self.quit.send_replace(true);
         self.door.await.map_err(|error| Fate::Impossible(error.to_string()))?;

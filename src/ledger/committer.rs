@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tokio::sync::{oneshot, watch};
 
 use crate::ledger::handle::{
-    Handed, Input, Intake, Published, Receipt, Refusal, Release, Released, Verdict, Watchers, WorkAnswer,
+    Handed, Input, Intake, Published, Receipt, Refusal, Release, Released, Verdict, WorkAnswer,
 };
 use crate::ledger::ids::{AgentKey, Digest, Incarnation, Seq};
 use crate::ledger::keys::Keys;
@@ -22,6 +22,7 @@ use crate::ledger::machine::event::{Actor, Event, EventBody};
 use crate::ledger::machine::task::status::Delivery;
 use crate::ledger::store::{Body, BodyKey, Head, Rows, Store, block};
 use crate::ledger::time::{Clock, Millis};
+use crate::ledger::watch::Watchers;
 
 /// An answer whose receipt still lacks its hash.
 pub(in crate::ledger) type Draft = Result<(Answer, Option<Seq>), Refusal>;
@@ -123,9 +124,10 @@ impl Handoff {
         self.changed.notify_all();
     }
 
+    /// Nothing more will become durable; the first reason stays.
     fn fail(&self, why: String) {
         let mut slot = self.lock();
-        slot.failed = Some(why);
+        slot.failed.get_or_insert(why);
         self.changed.notify_all();
     }
 }
@@ -155,6 +157,19 @@ impl AppendWatch {
     }
 }
 
+/// However the committer ends, by a failed append or by a bug, the sequencer must know and end too, at once.
+struct Farewell {
+    handoff: Arc<Handoff>,
+    inbox: SyncSender<Input>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.handoff.fail("the committer is gone".to_owned());
+        drop(self.inbox.try_send(Input::Nudge));
+    }
+}
+
 /// The committer: owns the tail of the log.
 pub(in crate::ledger) struct Committer {
     pub(in crate::ledger) store: Arc<dyn Store>,
@@ -171,6 +186,7 @@ pub(in crate::ledger) struct Committer {
 impl Committer {
     /// Runs until the sequencer hangs up or an append fails.
     pub(in crate::ledger) fn run(mut self, batches: &Receiver<Batch>) {
+        let _farewell = Farewell { handoff: Arc::clone(&self.handoff), inbox: self.inbox.clone() };
         while let Ok(batch) = batches.recv() {
             if let Err(why) = self.commit(batch) {
                 tracing::error!(%why, "the ledger could not be written; stopping");

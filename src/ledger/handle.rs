@@ -5,13 +5,11 @@
 //! copy of the state is needed (docs/decisions, "reads through the sequencer").
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::ledger::ids::{AgentKey, AttemptNo, Digest, Incarnation, Lineage, Namespace, ReachId, Seq, TraceContext};
 use crate::ledger::keys::Keys;
@@ -28,6 +26,7 @@ use crate::ledger::machine::task::{Progress, Task};
 use crate::ledger::planner::{ClaimId, Load, Note, Planner};
 use crate::ledger::store::{Body, BodyKey, Store};
 use crate::ledger::time::{LedgerClock, Millis, Timestamp};
+use crate::ledger::watch::{Watch, Watchers};
 
 /// A proposal with the bodies that its events will name. They are kept only if it is accepted.
 #[derive(Debug, Clone)]
@@ -352,12 +351,12 @@ impl Ledger {
         drop(self.inbox.try_send(Input::Nudge));
     }
 
-    /// Enters a phase, such as draining before a stop.
+    /// Enters a phase, such as draining before a stop. A hub that drains goes back to none.
     ///
     /// # Errors
-    /// [`Unavailable`] when the inbox is full or the hub has stopped.
-    pub fn enter(&self, phase: Phase) -> Result<(), Unavailable> {
-        self.send(Input::Enter(phase))
+    /// [`Unavailable`] when the hub has stopped.
+    pub async fn enter(&self, phase: Phase) -> Result<(), Unavailable> {
+        self.send_surely(Input::Enter(phase)).await
     }
 
     /// Writes the clean-stop event, flushes and ends the sequencer.
@@ -366,7 +365,7 @@ impl Ledger {
     /// [`Unavailable`] when it has stopped already or failed on the way.
     pub async fn stop(&self) -> Result<(), Unavailable> {
         let (reply, answer) = oneshot::channel();
-        self.send(Input::Stop { reply })?;
+        self.send_surely(Input::Stop { reply }).await?;
         answer.await.map_err(|_| Unavailable::Failed)
     }
 
@@ -406,89 +405,17 @@ impl Ledger {
         self.watchers.watch(task, self.follow())
     }
 
+    /// Waits for room in the inbox: an order of the hub's own must not be lost because callers are many.
+    async fn send_surely(&self, input: Input) -> Result<(), Unavailable> {
+        let inbox = self.inbox.clone();
+        let sent = tokio::task::spawn_blocking(move || inbox.send(input).map_err(|_| Unavailable::Stopping));
+        sent.await.map_err(|_| Unavailable::Stopping)?
+    }
+
     fn send(&self, input: Input) -> Result<(), Unavailable> {
         self.inbox.try_send(input).map_err(|error| match error {
             TrySendError::Full(_) => Unavailable::Busy,
             TrySendError::Disconnected(_) => Unavailable::Stopping,
         })
-    }
-}
-
-/// Who waits for which task: woken by the committer, per task, so that many waiters cost a commit nothing.
-#[derive(Debug, Default)]
-pub(in crate::ledger) struct Watchers {
-    by_task: Mutex<HashMap<ReachId, (Arc<Notify>, usize)>>,
-}
-
-impl Watchers {
-    fn watch(self: &Arc<Self>, task: ReachId, hub: watch::Receiver<Published>) -> Watch {
-        let mut by_task = self.by_task.lock().unwrap_or_else(PoisonError::into_inner);
-        let (notify, count) = by_task.entry(task).or_default();
-        *count += 1;
-        Watch { task, notify: Arc::clone(notify), watchers: Arc::clone(self), hub }
-    }
-
-    /// Wakes everyone who waits for one of these tasks.
-    pub(in crate::ledger) fn wake(&self, tasks: impl Iterator<Item = ReachId>) {
-        let by_task = self.by_task.lock().unwrap_or_else(PoisonError::into_inner);
-        if by_task.is_empty() {
-            return;
-        }
-        for task in tasks {
-            if let Some((notify, _)) = by_task.get(&task) {
-                notify.notify_waiters();
-            }
-        }
-    }
-}
-
-/// One wait for one task's changes.
-#[derive(Debug)]
-pub struct Watch {
-    task: ReachId,
-    notify: Arc<Notify>,
-    watchers: Arc<Watchers>,
-    hub: watch::Receiver<Published>,
-}
-
-impl Watch {
-    /// Looks with `look` until it gives something, `wait` is over or the hub goes down; looks again after every durable
-    /// change of the task. The first look is at once, and no change between two looks is missed.
-    ///
-    /// # Errors
-    /// What `look` gives as an error.
-    pub async fn until<T, E, F>(&self, wait: Duration, mut look: impl FnMut() -> F) -> Result<Option<T>, E>
-    where
-        F: Future<Output = Result<Option<T>, E>>,
-    {
-        let end = tokio::time::sleep(wait);
-        let mut hub = self.hub.clone();
-        let stopping = hub.wait_for(|published| published.phase.is_stopping());
-        tokio::pin!(end, stopping);
-        loop {
-            let changed = self.notify.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(found) = look().await? {
-                return Ok(Some(found));
-            }
-            tokio::select! {
-                () = &mut changed => {}
-                () = &mut end => return Ok(None),
-                _ = &mut stopping => return Ok(None),
-            }
-        }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let mut by_task = self.watchers.by_task.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, count)) = by_task.get_mut(&self.task) {
-            *count -= 1;
-            if *count == 0 {
-                by_task.remove(&self.task);
-            }
-        }
     }
 }

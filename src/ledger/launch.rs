@@ -10,9 +10,10 @@ use tokio::sync::{oneshot, watch};
 use crate::ledger::boot::{self, FoldError, Folded};
 use crate::ledger::claims::Claims;
 use crate::ledger::committer::{AppendWatch, Committer, Handoff};
-use crate::ledger::handle::{Ledger, Phase, Published, Refusal, Watchers};
+use crate::ledger::handle::{Ledger, Phase, Published, Refusal};
 use crate::ledger::ids::{Boot, Lineage};
 use crate::ledger::keys::Keys;
+use crate::ledger::lag::Lag;
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::open_batch::OpenBatch;
@@ -20,6 +21,7 @@ use crate::ledger::planner::Planner;
 use crate::ledger::sequencer::{Fate, INBOX, Sequencer};
 use crate::ledger::store::Store;
 use crate::ledger::time::{Clock, LedgerClock, Millis, Timestamp};
+use crate::ledger::watch::Watchers;
 
 /// A start may advance ledger time by at most 7 days without a word (semantics 23).
 pub const LONGEST_ADVANCE: Millis = Millis::secs(7 * 86_400);
@@ -177,6 +179,7 @@ fn start_threads(
     for planner in &mut planners {
         planner.rebuild(&state, clock.now());
     }
+    let lag = Lag::starting_at(clock.now());
     let sequencer = Sequencer {
         state,
         planners,
@@ -189,6 +192,7 @@ fn start_threads(
         claims: Claims::default(),
         open: OpenBatch::default(),
         unfinished: false,
+        lag,
     };
     let (tell, fate) = oneshot::channel();
     spawn("committer", move || committer.run(&commits))?;

@@ -21,7 +21,7 @@
 //! | [`keys`] | the secrets that must not lie in the ledger |
 //! | [`sequencer`], [`committer`] | the two threads: decide; make durable and let answers go |
 //! | [`boot`], [`launch`] | snapshot and log back to a state; starting it all |
-//! | [`handle`], [`view`] | the face to the shells: propose, claim, ask, read |
+//! | [`handle`], [`view`], [`watch`] | the face to the shells: propose, claim, ask, read, wait |
 
 pub mod boot;
 pub mod canonical;
@@ -31,6 +31,7 @@ mod facts;
 pub mod handle;
 pub mod ids;
 pub mod keys;
+mod lag;
 pub mod launch;
 pub mod machine;
 mod open_batch;
@@ -39,3 +40,4 @@ pub mod sequencer;
 pub mod store;
 pub mod time;
 pub mod view;
+pub mod watch;

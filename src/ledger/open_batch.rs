@@ -31,10 +31,22 @@ impl OpenBatch {
         self.events.extend(events);
     }
 
-    /// Takes the bodies that accepted events name.
-    pub(in crate::ledger) fn push_bodies(&mut self, bodies: Vec<(BodyKey, Body)>) {
-        self.body_bytes += bodies.iter().map(|(_, body)| body.bytes.len()).sum::<usize>();
-        self.bodies.extend(bodies);
+    /// Takes the bodies that the events from the `decided`-th on name. A body that none of them names must not be kept:
+    /// it has another salt and would take the place of the one that an earlier event names (semantics 27).
+    pub(in crate::ledger) fn push_bodies(&mut self, bodies: Vec<(BodyKey, Body)>, decided: usize) {
+        let events = self.events.get(decided..).unwrap_or_default();
+        for (key, body) in bodies {
+            let named = match &key {
+                BodyKey::Task { .. } => {
+                    events.iter().any(|event| BodyKey::of_event(&event.body).as_ref() == Some(&key))
+                }
+                BodyKey::Named(_) => !events.is_empty(),
+            };
+            if named {
+                self.body_bytes += body.bytes.len();
+                self.bodies.push((key, body));
+            }
+        }
     }
 
     /// Must it be handed over before more is decided?

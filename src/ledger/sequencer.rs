@@ -15,23 +15,20 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::ledger::claims::{Claims, Waiter, again};
+use crate::ledger::claims::Claims;
 use crate::ledger::committer::{Batch, Draft, Handoff, Pending, Show};
 use crate::ledger::facts;
-use crate::ledger::handle::{
-    ClaimRequest, Handed, Input, Intake, Phase, Published, Refusal, Release, Unavailable, WorkAnswer,
-};
-use crate::ledger::ids::{AgentKey, AttemptNo, ReachId, Seq};
+use crate::ledger::handle::{Input, Intake, Phase, Published, Refusal, Release, Unavailable};
+use crate::ledger::ids::Seq;
 use crate::ledger::keys::Keys;
+use crate::ledger::lag::Lag;
 use crate::ledger::machine::State;
-use crate::ledger::machine::agent::Standing;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::step::step;
-use crate::ledger::machine::task::status::Delivery;
 use crate::ledger::open_batch::{OpenBatch, receipt_of};
-use crate::ledger::planner::{ClaimId, Note, Planner};
+use crate::ledger::planner::{Note, Planner};
 use crate::ledger::store::Store;
 use crate::ledger::time::{LedgerClock, Millis};
 
@@ -41,8 +38,6 @@ pub const INBOX: usize = 16_384;
 const INPUTS_A_CYCLE: usize = 512;
 /// The longest sleep: a clock jump is noticed within it.
 const LONGEST_SLEEP: Millis = Millis(1_000);
-/// A cycle that took longer is not held against agents (semantics 3).
-const LAG: Millis = Millis(250);
 /// A wall-clock step of this size is recorded (semantics 23); smaller ones are the drift of a disciplined clock.
 const JUMP_MS: u64 = 1_000;
 
@@ -75,8 +70,9 @@ pub(in crate::ledger) struct Sequencer {
     pub(in crate::ledger) phase: Phase,
     pub(in crate::ledger) claims: Claims,
     pub(in crate::ledger) open: OpenBatch,
-    /// The last cycle ended with a full batch: there is more to plan at once.
+    /// The last cycle filled a batch: there is more to plan at once.
     pub(in crate::ledger) unfinished: bool,
+    pub(in crate::ledger) lag: Lag,
 }
 
 impl Sequencer {
@@ -96,12 +92,13 @@ impl Sequencer {
     /// One cycle; `Some` when it was asked to stop.
     fn cycle(&mut self, inbox: &Receiver<Input>) -> Result<Option<oneshot::Sender<()>>, Fate> {
         let mut inputs = VecDeque::new();
-        match inbox.recv_timeout(self.sleep()) {
+        match self.rest(inbox) {
             Ok(input) => inputs.push_back(input),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(Fate::Stopped),
         }
-        let began = self.clock.now();
+        // Before the inputs: what is heard of agents now comes after the lag.
+        self.note_lag();
         inputs.extend(inbox.try_iter().take(INPUTS_A_CYCLE));
         for input in inputs {
             if let Some(reply) = self.take(input)? {
@@ -110,28 +107,44 @@ impl Sequencer {
             self.hand_over_if_full()?;
         }
         self.fire_timers()?;
+        let base = self.open.base;
         self.plan()?;
-        self.unfinished = self.is_full();
+        self.unfinished = self.is_full() || self.open.base != base;
         self.answer_claims();
         self.hand_over_if_free()?;
-        let took = self.clock.now().since(began);
-        if took > LAG {
-            self.note(&Note::Lagged { by: took });
-        }
         Ok(None)
     }
 
-    fn sleep(&self) -> Duration {
-        let now = self.clock.now();
-        let planners = self.planners.iter().filter_map(|planner| planner.wake_at(&self.state, now));
-        if self.unfinished {
-            return Duration::ZERO;
+    /// Sleeps until something comes in or is due. What it sleeps longer than it meant to is lag: the whole hub stood
+    /// still. So is all of a start, in which nobody can call yet.
+    fn rest(&mut self, inbox: &Receiver<Input>) -> Result<Input, RecvTimeoutError> {
+        let (from, span) = (self.clock.now(), self.sleep());
+        // Under a clock that only a test moves, a nudge ends the sleep, and no leap of time is a lag.
+        let (sleep, meant) =
+            if self.clock.is_real() { (span.0, span) } else { (span.0.clamp(1, 50), Millis(u64::MAX)) };
+        let came = inbox.recv_timeout(Duration::from_millis(sleep));
+        if self.phase != Phase::Starting {
+            self.lag.rested(self.clock.now().since(from).min(meant));
         }
+        came
+    }
+
+    fn note_lag(&mut self) {
+        if let Some(by) = self.lag.since_last_look(self.clock.now()) {
+            self.note(&Note::Lagged { by });
+        }
+    }
+
+    fn sleep(&self) -> Millis {
+        if self.unfinished {
+            return Millis(0);
+        }
+        let now = self.clock.now();
+        let asked = self.planners.iter().filter(|_| self.may_plan());
+        let planners = asked.filter_map(|planner| planner.wake_at(&self.state, now));
         let timers = self.state.due().next().filter(|_| self.phase != Phase::Starting);
         let wake = planners.chain(timers).chain(self.claims.next_end()).min();
-        let span = wake.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP));
-        // Under a clock that only a test moves, a nudge ends the sleep.
-        if self.clock.is_real() { Duration::from_millis(span.0) } else { Duration::from_millis(span.0.clamp(1, 50)) }
+        wake.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP))
     }
 
     fn take(&mut self, input: Input) -> Result<Option<oneshot::Sender<()>>, Fate> {
@@ -143,7 +156,7 @@ impl Sequencer {
                     self.hand_over_if_full()?;
                 }
                 match claim {
-                    Some((id, request)) => self.claim(id, request, outcomes, reply),
+                    Some((id, request)) => self.claim(id, request, outcomes, reply)?,
                     None => self.open.pending.push(Pending::Work { outcomes, claim: None, reply }),
                 }
             }
@@ -159,7 +172,8 @@ impl Sequencer {
             Input::Note(note) => self.note(&note),
             Input::Nudge => {}
             Input::Enter(phase) => {
-                if self.phase != phase {
+                // Who drains goes down: no look at the disk, taken before, opens the hub again.
+                if self.phase != phase && self.phase != Phase::Draining {
                     self.phase = phase;
                     self.open.show = Show::Phase;
                     if phase == Phase::Draining {
@@ -182,11 +196,15 @@ impl Sequencer {
         facts::fill(&mut proposal, &self.state, &*self.store, &self.keys)
             .map_err(|error| Fate::Read(error.to_string()))?;
         let first = self.state.seq().next();
+        let decided = self.open.events.len();
         let answer = self.step(&proposal)?;
         let last = self.state.seq();
         if let Ok(answer) = &answer {
-            if last >= first {
-                self.open.push_bodies(bodies);
+            self.open.push_bodies(bodies, decided);
+            if let (Answer::Registered { incarnation }, Command::RegisterAgent { agent, .. }) =
+                (answer, &proposal.command)
+            {
+                self.dismiss_older(proposal.namespace.as_ref(), agent, *incarnation);
             }
             if let Some(beat) = facts::beat_of(&proposal, &self.state) {
                 self.note(&beat);
@@ -198,7 +216,7 @@ impl Sequencer {
     }
 
     /// Decide, apply, and let the planners see it.
-    fn step(&mut self, proposal: &Proposal) -> Result<Result<Answer, Rejection>, Fate> {
+    pub(in crate::ledger) fn step(&mut self, proposal: &Proposal) -> Result<Result<Answer, Rejection>, Fate> {
         let done = step(&mut self.state, proposal, self.clock.now())
             .map_err(|impossible| Fate::Impossible(impossible.to_string()))?;
         for event in &done.events {
@@ -210,7 +228,7 @@ impl Sequencer {
         Ok(done.answer)
     }
 
-    fn note(&mut self, note: &Note) {
+    pub(in crate::ledger) fn note(&mut self, note: &Note) {
         let now = self.clock.now();
         for planner in &mut self.planners {
             planner.note(&self.state, note, now);
@@ -268,18 +286,16 @@ impl Sequencer {
         self.step(&Proposal::by_hub(None, Command::NoteClockJump { wall_offset, by })).map(drop)
     }
 
-    /// Asks the planners until they have no more, or the batch is full.
+    /// Asks the planners until they have no more, or a batch is full.
     fn plan(&mut self) -> Result<(), Fate> {
-        let quiet = match self.phase {
-            Phase::Open | Phase::DiskLow => false,
-            Phase::Starting | Phase::Draining | Phase::DiskFull | Phase::Stopped => true,
-        };
-        if quiet {
+        if !self.may_plan() {
             return Ok(());
         }
+        self.note_lag();
         let now = self.clock.now();
+        let base = self.open.base;
         for index in 0..self.planners.len() {
-            while !self.is_full() {
+            while !self.is_full() && self.open.base == base {
                 let room = self.open.room();
                 let Some(planner) = self.planners.get_mut(index) else { break };
                 let proposals = planner.plan(&self.state, now, room);
@@ -288,10 +304,20 @@ impl Sequencer {
                 }
                 for proposal in proposals {
                     self.carry_out(index, proposal)?;
+                    // One proposal may be thousands of events: an agent is lost with all that it holds.
+                    self.hand_over_if_full()?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// May planners propose now?
+    const fn may_plan(&self) -> bool {
+        match self.phase {
+            Phase::Open | Phase::DiskLow => true,
+            Phase::Starting | Phase::Draining | Phase::DiskFull | Phase::Stopped => false,
+        }
     }
 
     fn carry_out(&mut self, index: usize, mut proposal: Proposal) -> Result<(), Fate> {
@@ -310,79 +336,6 @@ impl Sequencer {
             }
         }
         Ok(())
-    }
-
-    /// Puts a dispatched pull into the claim that waits for it. If none does any more, the reach timeout returns it.
-    fn hand(&mut self, proposal: &Proposal, attempt: AttemptNo) {
-        let Command::DispatchTask { task, agent, delivery: Delivery::Pull, .. } = &proposal.command else { return };
-        let (Some(namespace), Some(handed)) = (&proposal.namespace, self.handed(*task, attempt)) else { return };
-        let key = AgentKey { namespace: namespace.clone(), agent_id: agent.clone() };
-        if self.claims.hand(&key, handed).is_some() {
-            tracing::warn!(%task, %agent, "a dispatch found no open claim");
-        }
-    }
-
-    fn handed(&self, task: ReachId, attempt: AttemptNo) -> Option<Handed> {
-        let handed = Handed::of(self.state.task(task)?, self.clock.now())?;
-        (handed.attempt == attempt).then_some(handed)
-    }
-
-    /// Opens a claim, or answers it at once with what its agent holds unacknowledged (semantics 4).
-    fn claim(&mut self, id: ClaimId, request: ClaimRequest, outcomes: Vec<Draft>, reply: oneshot::Sender<WorkAnswer>) {
-        if let Err(refusal) = self.may_claim(&request) {
-            self.open.pending.push(Pending::Work { outcomes, claim: Some(Err(refusal)), reply });
-            return;
-        }
-        let (agent, incarnation) = (request.agent.clone(), request.incarnation);
-        self.note(&Note::Beat { agent: agent.clone(), incarnation, load: request.load });
-        let again = self.unacknowledged(&request);
-        if !again.is_empty() {
-            let claim = Some(Ok((agent, incarnation, again)));
-            self.open.pending.push(Pending::Work { outcomes, claim, reply });
-            return;
-        }
-        let until = self.clock.now().after(request.wait);
-        self.note(&Note::ClaimOpened { claim: id, agent, incarnation, max: request.max });
-        self.claims.open(id, Waiter { request, until, outcomes, tasks: Vec::new(), reply });
-    }
-
-    fn may_claim(&self, request: &ClaimRequest) -> Result<(), Refusal> {
-        if matches!(self.phase, Phase::Draining | Phase::Stopped) {
-            return Err(Refusal::Unavailable(Unavailable::Stopping));
-        }
-        let agent = self.state.agent(&request.agent).ok_or(Refusal::Rejected(Rejection::AgentUnknown))?;
-        if agent.incarnation != request.incarnation {
-            return Err(Refusal::Rejected(Rejection::IncarnationSuperseded { current: agent.incarnation }));
-        }
-        match agent.standing {
-            Standing::Active | Standing::Draining { .. } => Ok(()),
-            Standing::Offline | Standing::Deregistered => Err(Refusal::Rejected(Rejection::AgentNotRegistered)),
-        }
-    }
-
-    fn unacknowledged(&self, request: &ClaimRequest) -> Vec<Handed> {
-        let Some(agent) = self.state.agent(&request.agent) else { return Vec::new() };
-        let max = usize::try_from(request.max).unwrap_or(usize::MAX);
-        let now = self.clock.now();
-        let held = agent.held.iter().filter_map(|id| self.state.task(*id));
-        held.filter_map(|task| again(task, request.incarnation, now)).take(max).collect()
-    }
-
-    fn answer_claims(&mut self) {
-        for (id, waiter) in self.claims.take_ready(self.clock.now()) {
-            self.note(&Note::ClaimClosed { claim: id });
-            let Waiter { request, outcomes, tasks, reply, .. } = waiter;
-            let claim = Some(Ok((request.agent, request.incarnation, tasks)));
-            self.open.pending.push(Pending::Work { outcomes, claim, reply });
-        }
-    }
-
-    fn answer_every_claim(&mut self) {
-        for (id, waiter) in self.claims.close_all() {
-            self.note(&Note::ClaimClosed { claim: id });
-            let claim = Some(Ok((waiter.request.agent, waiter.request.incarnation, waiter.tasks)));
-            self.open.pending.push(Pending::Work { outcomes: waiter.outcomes, claim, reply: waiter.reply });
-        }
     }
 
     fn is_full(&self) -> bool {

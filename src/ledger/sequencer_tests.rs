@@ -1,3 +1,6 @@
+#[path = "cycle_tests.rs"]
+mod cycle;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +39,7 @@ async fn start(store: &Arc<MemoryStore>) -> Running {
     let store = Arc::clone(store) as Arc<dyn crate::ledger::store::Store>;
     let running = launch(Launch { store, clock, keys, planners: Vec::new(), leap: ClockLeap::Refuse }).await;
     let running = running.expect("an empty store starts");
-    running.ledger.enter(Phase::Open).expect("it opens");
+    running.ledger.enter(Phase::Open).await.expect("it opens");
     running
 }
 
@@ -264,7 +267,7 @@ async fn semantics_30_on_a_full_disk_completions_go_on_and_submits_are_refused()
     for proposal in [register(), submit(1), dispatch(1)] {
         ledger.propose(proposal).await.expect("it is taken");
     }
-    ledger.enter(Phase::DiskFull).expect("it enters");
+    ledger.enter(Phase::DiskFull).await.expect("it enters");
     assert_eq!(ledger.propose(submit(2)).await, Err(Refusal::Unavailable(Unavailable::DiskFull)));
     let done = ledger.propose(complete(ledger, 1)).await.expect("completions free capacity");
     assert!(matches!(done.answer, Answer::Reported { state: StatusKind::Succeeded, .. }));
@@ -299,7 +302,7 @@ async fn the_first_event_of_a_start_is_hub_started_whatever_timers_are_due() {
     let keys = Keys::from_master(&[7; 32]);
     let again = Launch { store: Arc::clone(&crashed), clock, keys, planners: Vec::new(), leap: ClockLeap::Refuse };
     let again = launch(again).await.expect("it starts again");
-    again.ledger.enter(Phase::Open).expect("it opens");
+    again.ledger.enter(Phase::Open).await.expect("it opens");
     again.ledger.ask(|_| ()).await.expect("an answer");
     let events = crashed.events(before, 1).expect("it can be read");
     assert_eq!(events[0].event.body.kind().name(), "hub-started");

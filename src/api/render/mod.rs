@@ -118,22 +118,15 @@ pub(crate) const fn body_key(task: ReachId, kind: BodyKind, attempt: u32) -> Bod
     BodyKey::Task { task, kind, attempt }
 }
 
-/// The bodies that an event's rendering wants to show: error messages, reasons and progress data.
+/// The body that an event's rendering wants to show: an error message, a reason or progress data.
 pub(crate) fn wanted(event: &Event) -> Option<BodyKey> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds name a body to be shown; the rest do not")]
-    match &event.body {
-        EventBody::TaskProgressed(e) if e.data.is_some() => Some(body_key(e.task, BodyKind::Progress, e.attempt.0)),
-        EventBody::TaskAttemptFailed(e) if e.failure.message.is_some() => {
-            Some(body_key(e.task, BodyKind::Error, e.attempt.0))
-        }
-        EventBody::TaskFailed(e) if e.failure.message.is_some() => Some(body_key(e.task, BodyKind::Error, e.attempt.0)),
-        EventBody::TaskDeadLettered(e) if e.failure.message.is_some() => {
-            Some(body_key(e.task, BodyKind::Error, e.attempts))
-        }
-        EventBody::TaskCancelled(e) if e.reason.is_some() => Some(body_key(e.task, BodyKind::Reason, 0)),
-        EventBody::TaskRefused(e) if e.reason.is_some() => Some(body_key(e.task, BodyKind::Reason, 0)),
-        _ => None,
-    }
+    BodyKey::of_event(&event.body).filter(|key| match key {
+        BodyKey::Task { kind, .. } => match kind {
+            BodyKind::Progress | BodyKind::Error | BodyKind::Reason => true,
+            BodyKind::Payload | BodyKind::Result => false,
+        },
+        BodyKey::Named(_) => false,
+    })
 }
 
 /// An event as JSON: envelope first, then its own fields.

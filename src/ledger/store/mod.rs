@@ -49,7 +49,7 @@ use crate::ledger::ids::{BatchId, Boot, CallbackId, Digest, Lineage, Namespace, 
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
-use crate::ledger::machine::event::Event;
+use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Timestamp;
@@ -88,6 +88,28 @@ pub enum BodyKey {
     },
     /// A JSON Schema or a whole agent declaration, by SHA-256 of its bytes: referenced by events, never erased while so.
     Named(Digest),
+}
+
+impl BodyKey {
+    /// Where the task's body lies that an event names, if it names one.
+    #[must_use]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds name a body; the rest do not")]
+    pub fn of_event(event: &EventBody) -> Option<Self> {
+        let (task, kind, attempt) = match event {
+            EventBody::TaskSubmitted(e) if e.submission.payload.is_some() => {
+                (e.submission.reach_id, BodyKind::Payload, 0)
+            }
+            EventBody::TaskSucceeded(e) if e.result.is_some() => (e.task, BodyKind::Result, e.attempt.0),
+            EventBody::TaskProgressed(e) if e.data.is_some() => (e.task, BodyKind::Progress, e.attempt.0),
+            EventBody::TaskAttemptFailed(e) if e.failure.message.is_some() => (e.task, BodyKind::Error, e.attempt.0),
+            EventBody::TaskFailed(e) if e.failure.message.is_some() => (e.task, BodyKind::Error, e.attempt.0),
+            EventBody::TaskDeadLettered(e) if e.failure.message.is_some() => (e.task, BodyKind::Error, e.attempts),
+            EventBody::TaskCancelled(e) if e.reason.is_some() => (e.task, BodyKind::Reason, 0),
+            EventBody::TaskRefused(e) if e.reason.is_some() => (e.task, BodyKind::Reason, 0),
+            _ => return None,
+        };
+        Some(Self::Task { task, kind, attempt })
+    }
 }
 
 /// A body with the salt of its digest.

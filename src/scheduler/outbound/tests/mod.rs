@@ -74,7 +74,7 @@ impl Hub {
         let secrets = Arc::new(secrets);
         let options = Options::new(guard, Arc::clone(&secrets), running.found.seq);
         let outbound = Some(spawn(&running.ledger, options).expect("a client"));
-        running.ledger.enter(Phase::Open).expect("opens");
+        running.ledger.enter(Phase::Open).await.expect("opens");
         Self { clock, running, outbound, secrets, _folder: folder }
     }
 
