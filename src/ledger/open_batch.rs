@@ -31,7 +31,7 @@ impl OpenBatch {
         self.events.extend(events);
     }
 
-    /// Takes the bodies that the events from the `decided`-th on name. A body that none of them names must not be kept:
+    /// Takes the bodies that the events from the `decided`-th on bring. A body that none of them brings must not be kept:
     /// it has another salt and would take the place of the one that an earlier event names (semantics 27).
     pub(in crate::ledger) fn push_bodies(&mut self, bodies: Vec<(BodyKey, Body)>, decided: usize) {
         let events = self.events.get(decided..).unwrap_or_default();

@@ -91,7 +91,8 @@ pub enum BodyKey {
 }
 
 impl BodyKey {
-    /// Where the task's body lies that an event names, if it names one.
+    /// Where the body lies that an event brings, if it may bring one: a task's own, which the event names, or the
+    /// outcomes of a closed batch, which lie under its id.
     #[must_use]
     #[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds name a body; the rest do not")]
     pub fn of_event(event: &EventBody) -> Option<Self> {
@@ -106,6 +107,8 @@ impl BodyKey {
             EventBody::TaskDeadLettered(e) if e.failure.message.is_some() => (e.task, BodyKind::Error, e.attempts),
             EventBody::TaskCancelled(e) if e.reason.is_some() => (e.task, BodyKind::Reason, 0),
             EventBody::TaskRefused(e) if e.reason.is_some() => (e.task, BodyKind::Reason, 0),
+            // Drawn like a task's id and never one.
+            EventBody::BatchClosed(e) => (ReachId(e.batch.0), BodyKind::Result, 0),
             _ => return None,
         };
         Some(Self::Task { task, kind, attempt })
