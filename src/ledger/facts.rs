@@ -67,7 +67,9 @@ fn finished(task: ReachId, state: &State, store: &dyn Store) -> Result<Option<Fa
     }
     let Some(mut row) = store.finished(task)? else { return Ok(None) };
     // Later events count too: stale reports are bounded over the task's whole life (semantics 36).
-    row.seqs.extend(store.after(task)?);
+    let later = store.after(task)?;
+    row.stale_reports = row.stale_reports.saturating_add(u32::try_from(later.len()).unwrap_or(u32::MAX));
+    row.seqs.extend(later);
     Ok(Some(Fact::Finished(Arc::new(row))))
 }
 

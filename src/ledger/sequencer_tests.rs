@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::ledger::boot;
 use crate::ledger::handle::{ClaimRequest, Intake, Ledger, Phase, Refusal, Unavailable};
 use crate::ledger::ids::{
-    AgentId, AgentKey, AttemptNo, Capability, Digest, FairnessKey, Incarnation, Namespace, ReachId, TokenId,
+    AgentId, AgentKey, AttemptNo, Capability, Digest, FairnessKey, Incarnation, Namespace, ReachId, Seq, TokenId,
 };
 use crate::ledger::keys::Keys;
 use crate::ledger::launch::{ClockLeap, Launch, Running, launch};
 use crate::ledger::machine::agent::{CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport};
 use crate::ledger::machine::command::{Command, Proposal, Report, Word};
 use crate::ledger::machine::decision::{Answer, Rejection};
-use crate::ledger::machine::event::{Actor, AlreadyDone, Explanation};
+use crate::ledger::machine::event::{Actor, AlreadyDone, EventKind, Explanation};
 use crate::ledger::machine::task::spec::{
     AbsentAgents, Approval, DEFAULT_LIFETIME, DEFAULT_REACH_TIMEOUT, DEFAULT_WORK_TIMEOUT, Idempotence, OnWait,
     OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy, Submission,
@@ -22,6 +22,7 @@ use crate::ledger::machine::task::spec::{
 use crate::ledger::machine::task::status::{Delivery, StatusKind};
 use crate::ledger::sequencer::Fate;
 use crate::ledger::store::Store as _;
+use crate::ledger::store::StoredEvent;
 use crate::ledger::store::memory::{Fault, MemoryStore};
 use crate::ledger::time::{Millis, SimClock};
 
@@ -188,6 +189,41 @@ async fn semantics_28_a_finished_task_is_read_from_its_row_and_a_late_repeat_get
     assert_eq!(row.status.kind(), StatusKind::Succeeded);
     let again = ledger.propose(complete(ledger, 1)).await.expect("semantics 14: the same outcome is harmless");
     assert_eq!(again.receipt, first.receipt);
+}
+
+#[tokio::test]
+async fn semantics_36_at_most_sixteen_stale_reports_are_recorded_also_once_the_task_has_left_memory() {
+    let store = Arc::new(MemoryStore::new());
+    let running = start(&store).await;
+    let ledger = &running.ledger;
+    for proposal in [register(), submit(1), dispatch(1)] {
+        ledger.propose(proposal).await.expect("it is taken");
+    }
+    for _ in 0..6 {
+        let mut proposal = complete(ledger, 1);
+        if let Command::Report(report) = &mut proposal.command {
+            report.attempt = AttemptNo(9);
+        }
+        let refused = ledger.propose(proposal).await;
+        assert!(matches!(refused, Err(Refusal::Rejected(Rejection::LeaseSuperseded { .. }))), "{refused:?}");
+    }
+    ledger.propose(complete(ledger, 1)).await.expect("it is taken");
+    let stale = |n: u8| {
+        let mut proposal = complete(ledger, 1);
+        if let Command::Report(report) = &mut proposal.command {
+            report.word = Word::Release { digest: Digest([n; 32]), retry_after: None };
+        }
+        proposal
+    };
+    for n in 0..4 {
+        let refused = ledger.propose(stale(n)).await;
+        assert!(matches!(refused, Err(Refusal::Rejected(Rejection::OutcomeConflict { .. }))), "{refused:?}");
+    }
+    let at_once: Vec<Intake> = (10..30).map(|n| stale(n).into()).collect();
+    ledger.propose_all(at_once).await.expect("an answer");
+    let events = crate::ledger::store::Store::events(&*store, Seq(0), 1_000).expect("it can be read");
+    let recorded = |event: &StoredEvent| event.event.body.kind() == EventKind::TaskStaleReportRefused;
+    assert_eq!(events.iter().filter(|event| recorded(event)).count(), 16);
 }
 
 #[tokio::test]

@@ -333,20 +333,14 @@ impl Heard<'_> {
         progress.max(acked).map_or(ReceiptOf::None, ReceiptOf::Earlier)
     }
 
-    /// R-SCH-8, bounded by semantics 36. A task that has left memory is told by its row, to which the shell adds the
-    /// later events, and by those that are not yet durable.
+    /// R-SCH-8, bounded by semantics 36. For a task that has left memory its row tells, to which the shell adds what was
+    /// recorded later; beside that stand those events that are not yet durable.
     fn stale_event(&self, why: StaleWhy) -> Option<EventBody> {
-        let id = self.task.id();
-        let later = match self.state.tasks.contains_key(&id) {
-            true => 0,
-            false => {
-                let ended = self.task.ended_by.unwrap_or_default();
-                let in_row = self.task.seqs.iter().filter(|seq| **seq > ended).count();
-                let pending = self.state.after.iter().filter(|(task, _)| *task == id).count();
-                in_row.max(pending)
-            }
-        };
-        let recorded = u32::try_from(later).unwrap_or(u32::MAX).max(self.task.stale_reports);
+        let (id, state) = (self.task.id(), self.state);
+        let is_row = !state.tasks.contains_key(&id) && !state.departed.contains_key(&id);
+        let is_told = |seq| is_row && self.task.seqs.contains(seq);
+        let pending = state.after.iter().filter(|(task, seq)| *task == id && !is_told(seq)).count();
+        let recorded = self.task.stale_reports.saturating_add(u32::try_from(pending).unwrap_or(u32::MAX));
         (recorded < MAX_STALE_EVENTS).then(|| {
             let (report, content) = said_what(&self.said.word);
             let (attempt, agent) = (self.said.attempt, self.said.agent.clone());
