@@ -142,6 +142,11 @@ fn next(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<Option<S
             Some(Status::Processing { lease: leased()?, work_deadline: body.work_deadline })
         }
         EventBody::TaskReclaimed(body) => {
+            // An unanswered push may be orphaned too: that its agent takes it back is its acknowledgement.
+            if !is_acked(task) {
+                task.acked = Some((body.attempt, event.seq));
+                task.reach_outcome = Some(ReachOutcome::Delivered);
+            }
             Some(Status::Processing { lease: leased()?, work_deadline: body.work_deadline })
         }
         EventBody::TaskOverdue(_) => match task.status {

@@ -135,6 +135,22 @@ fn semantics_5_an_orphan_goes_back_to_its_own_agent_by_ack_progress_or_listing_b
 }
 
 #[test]
+fn semantics_5_a_push_that_was_reclaimed_before_its_acknowledgement_may_still_be_acknowledged() {
+    let resolve = Proposal::by_hub(None, Command::ResolvePushAtBoot { task: TASK, attempt: AttemptNo(1) });
+    let orphaned = check(pushed(submission(TASK)).act(resolve), lost("a"), &["agent-lost", "task-orphaned"]);
+    let held = Some(vec![Held { task: TASK, attempt: AttemptNo(1) }]);
+    let beat = Command::Heartbeat { agent: agent("a"), incarnation: Incarnation(1), held };
+    let by_listing = check(orphaned.clone(), by_caller(beat), &["agent-healthy", "task-reclaimed"]);
+    let by_ack = check(orphaned, says(TASK, 1, Word::Ack), &["task-reclaimed", "agent-healthy"]);
+    for play in [by_listing, by_ack] {
+        let acked = check(play.clone(), says(TASK, 1, Word::Ack), &[]);
+        assert_eq!(acked.kind(), StatusKind::Processing);
+        check(play.clone(), says(TASK, 1, progress()), &["task-progressed"]);
+        check(play, says(TASK, 1, complete("late")), &["task-succeeded"]);
+    }
+}
+
+#[test]
 fn semantics_11_a_held_orphan_is_not_replayed_and_its_deadline_still_ends_it() {
     let held = Play::working(submission(TASK)).act(lost("a"));
     let play = check_refused(held, replay(), &Rejection::MovedOn { state: StatusKind::Orphaned }, &[]);
