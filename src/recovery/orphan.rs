@@ -47,6 +47,8 @@ pub struct Sweep {
     deferred: BTreeSet<(Timestamp, ReachId)>,
     overall: Option<Bucket>,
     last: Option<Namespace>,
+    /// The last event before this start: until then an earlier run may have emptied every bucket.
+    began: Timestamp,
 }
 
 impl Sweep {
@@ -57,7 +59,7 @@ impl Sweep {
     }
 
     pub(super) fn rebuild(&mut self, state: &State, now: Timestamp) {
-        *self = Self::default();
+        *self = Self { began: state.at(), ..Self::default() };
         for (_, id) in state.orphans() {
             self.look_at(state, *id, now);
         }
@@ -93,8 +95,9 @@ impl Sweep {
             return;
         }
         let rate = state.policies().of(&task.namespace).replays_per_second;
+        let began = self.began;
         let ward = self.wards.entry(task.namespace.clone());
-        let ward = ward.or_insert_with(|| Ward { waiting: BTreeSet::new(), bucket: Bucket::new(rate, now) });
+        let ward = ward.or_insert_with(|| Ward { waiting: BTreeSet::new(), bucket: Bucket::empty_at(rate, began) });
         ward.waiting.insert(orphan);
     }
 
@@ -143,7 +146,7 @@ impl Sweep {
 
     /// The next replay of a namespace, if one waits and there is a token for it.
     fn next_of(&mut self, state: &State, name: &Namespace, now: Timestamp) -> Option<Proposal> {
-        let overall = self.overall.get_or_insert_with(|| Bucket::new(OVERALL_RATE, now));
+        let overall = self.overall.get_or_insert_with(|| Bucket::empty_at(OVERALL_RATE, self.began));
         let ward = self.wards.get_mut(name)?;
         ward.bucket.set_rate(state.policies().of(name).replays_per_second, now);
         loop {

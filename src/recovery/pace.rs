@@ -8,7 +8,7 @@ use crate::ledger::time::{Millis, Timestamp};
 /// Parts of a token: a rate of r a second is r parts a millisecond, so no fraction is lost.
 const PARTS: u64 = 1_000;
 
-/// One bucket, full at the start.
+/// One bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
     rate: u64,
@@ -29,6 +29,12 @@ impl Bucket {
         let mut bucket = Self { rate: u64::from(rate.max(1)), parts: 0, at: now };
         bucket.parts = bucket.capacity();
         bucket
+    }
+
+    /// A bucket that was empty at `since` and has filled from then on.
+    #[must_use]
+    pub fn empty_at(rate: u32, since: Timestamp) -> Self {
+        Self { rate: u64::from(rate.max(1)), parts: 0, at: since }
     }
 
     fn capacity(&self) -> u64 {

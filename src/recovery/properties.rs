@@ -210,6 +210,24 @@ fn r1_a_second_loss_right_after_the_first_finds_no_fresh_burst() {
 }
 
 #[test]
+fn r1_a_restart_brings_no_fresh_burst() {
+    let mut world = World::new();
+    orphans(&mut world, 40, OrphanPolicy::Replay);
+    world.cycle();
+    assert_eq!(orphaned(&world), 35);
+    for left in [35, 34, 33] {
+        world.restart();
+        world.cycle();
+        world.pass(49);
+        world.cycle();
+        assert_eq!(orphaned(&world), left, "a start begins with an empty bucket");
+        world.pass(1);
+        world.cycle();
+        assert_eq!(orphaned(&world), left - 1, "and gains one token every 50 ms");
+    }
+}
+
+#[test]
 fn a_held_orphan_waits_for_a_word_and_costs_the_sweep_nothing() {
     let mut world = World::new();
     orphans(&mut world, 3, OrphanPolicy::Hold);
