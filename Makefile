@@ -1,5 +1,5 @@
 # The commands of this project. `make test` is what CI runs; it installs what it needs.
-.PHONY: test check fix tools demo bench
+.PHONY: test check fix tools demo bench simulation
 
 # Everything that CI runs: formatting, lints, every test, the demo on real processes, dependency rules.
 test: tools
@@ -9,6 +9,7 @@ test: tools
 	cargo test --locked
 	cargo build --release --locked
 	cargo run --release --locked -- demo --json > target/demo.json
+	$(MAKE) simulation
 	cargo bench --locked --bench routing -- --smoke
 	@if command -v cargo-deny >/dev/null; then cargo deny check bans licenses sources; else echo "cargo-deny is not installed: dependency rules not checked"; fi
 
@@ -28,6 +29,10 @@ tools:
 	@command -v cc >/dev/null || { command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq gcc libc6-dev; }
 	@command -v cargo >/dev/null || { echo "Rust 1.95 or newer is needed: see rustup.rs"; exit 1; }
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy
+
+# The long form of the simulation: 200,000 task lives, 20,000 cuts; SIM_SEEDS for more.
+simulation:
+	SIM_SEEDS=$${SIM_SEEDS:-2500} SIM_CUT_SEEDS=$${SIM_CUT_SEEDS:-60} cargo test --release --locked --test simulation -- --nocapture
 
 demo:
 	cargo run --release -- demo

@@ -1,0 +1,45 @@
+//! Blind spots, the first half: what the simulated hub can be made to do wrong, each with the invariants that must condemn
+//! it. A suite that stays green under one of them proves nothing.
+
+/// What the simulated hub does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sabotage {
+    None,
+    /// Every report is taken as if it showed the current lease.
+    NoFence,
+    /// Answers leave before the fsync.
+    AnswersBeforeFsync,
+    /// Claims are answered before the fsync.
+    LeasesBeforeFsync,
+    /// Pushes and callbacks are sent before the fsync.
+    CallbacksBeforeFsync,
+    /// Every eighth task's timers are lost.
+    LostTimer,
+    /// Orphans are replayed as fast as they come.
+    RateTimesTwo,
+    /// Keys of durable submissions are not looked up.
+    KeysForgotten,
+    /// The rows beside the log are not written.
+    RowsForgotten,
+    /// Ledger time is the wall clock.
+    WallTime,
+    /// Nothing is resolved at boot.
+    NoBootRules,
+    /// The planners are never asked.
+    PlannersAsleep,
+}
+
+/// The switches, each with the invariants of which at least one must condemn it.
+pub(crate) const SWITCHES: &[(&str, Sabotage, &[&str])] = &[
+    ("no fence", Sabotage::NoFence, &["S1"]),
+    ("ack before durability", Sabotage::AnswersBeforeFsync, &["D1", "D3"]),
+    ("leases before durability", Sabotage::LeasesBeforeFsync, &["D3"]),
+    ("effects before durability", Sabotage::CallbacksBeforeFsync, &["D3"]),
+    ("lost timer", Sabotage::LostTimer, &["L1", "L2"]),
+    ("replay rate without bound", Sabotage::RateTimesTwo, &["R1"]),
+    ("idempotency keys forgotten", Sabotage::KeysForgotten, &["S6"]),
+    ("rows of finished tasks forgotten", Sabotage::RowsForgotten, &["D4"]),
+    ("ledger time from the wall clock", Sabotage::WallTime, &["T2"]),
+    ("no boot rules", Sabotage::NoBootRules, &["S10", "L4"]),
+    ("planners asleep", Sabotage::PlannersAsleep, &["L4"]),
+];
