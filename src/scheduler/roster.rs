@@ -200,7 +200,9 @@ impl Roster {
             changed = self.delist(no);
         }
         if let Some(desk) = self.desks.get_mut(no.0) {
-            let (reserved, suspects) = (desk.seat.reserved, desk.seat.suspects);
+            // What an older process held is no longer with its successor.
+            let is_same = desk.seat.incarnation == fresh.incarnation;
+            let (reserved, suspects) = (desk.seat.reserved, if is_same { desk.seat.suspects } else { 0 });
             desk.seat = Seat { reserved, suspects, ..fresh };
         }
         if moved {

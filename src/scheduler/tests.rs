@@ -4,6 +4,7 @@ use crate::ledger::ids::{AgentId, Digest, FairnessKey, ReachId, TokenId};
 use crate::ledger::machine::agent::{Declaration, Offer, Strategy};
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::task::spec::{Qos, SchemaVerdicts, Submission};
+use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::planner::{Load, Note, Planner};
 use crate::ledger::time::Millis;
 use crate::scheduler::queue::BACKGROUND_EVERY;
@@ -268,6 +269,21 @@ fn semantics_9_tasks_wait_for_an_idle_pull_agent_rather_than_join_a_suspect() {
     assert!(world.cycle().is_empty());
     world.lose("b");
     assert_eq!(agents(&world.cycle()), ["a", "a"], "b is gone: its unstarted task came back, and nobody else is left");
+}
+
+#[test]
+fn semantics_9_the_suspect_of_an_older_process_keeps_nobody_from_its_successor() {
+    let mut world = World::new();
+    let suspect = suspects(&mut world, 1)[0];
+    world.register("a", declaration(3));
+    assert_eq!(world.cycle()[0].task, suspect);
+    world.register("b", pull(3));
+    world.register("a", declaration(3));
+    assert_eq!(world.state.task(suspect).unwrap().status.kind(), StatusKind::SlowReach);
+    let task = world.submit(|_| {});
+    let dispatched = world.cycle();
+    assert_eq!(agents(&dispatched), ["a"], "its successor holds no suspect");
+    assert_eq!(dispatched[0].task, task);
 }
 
 #[test]

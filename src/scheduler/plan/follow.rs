@@ -2,7 +2,7 @@
 //!
 //! It reads the state, not only the event: several events of one step are observed after all of them were applied.
 
-use crate::ledger::ids::{AgentKey, ReachId};
+use crate::ledger::ids::{AgentKey, Incarnation, ReachId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::task::Task;
@@ -17,6 +17,8 @@ use crate::scheduler::vitals::Outcome;
 #[derive(Debug, Clone)]
 pub(super) struct Holding {
     agent: AgentKey,
+    /// The process that took it: what an older one holds takes no slot of its successor and makes it no suspect's host.
+    process: Incarnation,
     seat: SeatNo,
     suspect: Suspect,
     pub(super) dispatched_at: Option<Timestamp>,
@@ -62,7 +64,9 @@ impl Scheduler {
                 holding.acked_at = None;
             }
         } else {
-            if let Some(old) = self.holdings.remove(&id) {
+            if let Some(old) = self.holdings.remove(&id)
+                && self.is_current(old.seat, old.process)
+            {
                 self.count_suspect(old.seat, old.suspect, u32::saturating_sub);
             }
             if let (Some(agent), Some(task)) = (holder.clone(), task) {
@@ -78,8 +82,16 @@ impl Scheduler {
         self.touch(state, &agent);
         let Some(seat) = self.roster.number(&agent) else { return };
         let suspect = Suspect::of(task);
-        self.count_suspect(seat, suspect, u32::saturating_add);
-        self.holdings.insert(task.id(), Holding { agent, seat, suspect, dispatched_at: Some(at), acked_at: None });
+        let process = task.status.lease().map(|lease| lease.incarnation).unwrap_or_default();
+        if self.is_current(seat, process) {
+            self.count_suspect(seat, suspect, u32::saturating_add);
+        }
+        let holding = Holding { agent, process, seat, suspect, dispatched_at: Some(at), acked_at: None };
+        self.holdings.insert(task.id(), holding);
+    }
+
+    fn is_current(&self, seat: SeatNo, process: Incarnation) -> bool {
+        self.roster.desk(seat).is_some_and(|desk| desk.seat.incarnation == process)
     }
 
     pub(super) fn count_suspect(&mut self, seat: SeatNo, suspect: Suspect, change: fn(u32, u32) -> u32) {
