@@ -32,6 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 
 /// Which callbacks.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallbackQuery {
     /// `due`, `exhausted`, `blocked` or `gone`.

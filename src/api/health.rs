@@ -49,6 +49,7 @@ async fn live(_: NoQuery) -> Response {
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Verbosity {
     /// Lists the checks one by one.

@@ -46,6 +46,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 
 /// How to show a history.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HistoryQuery {
     /// `json` (the default), `ndjson` or `text`.
@@ -141,6 +142,7 @@ async fn rendered(ledger: &Ledger, stored: &[StoredEvent], frames: Frames) -> Re
 
 /// Where the feed begins, and how long it lasts.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FeedQuery {
     /// Events after this seq, or `latest` for those yet to come; from the beginning by default. The `Last-Event-ID`

@@ -30,6 +30,7 @@ const ROUNDS: usize = 8;
 
 /// Which tasks. Every parameter narrows.
 #[derive(Debug, Clone, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     /// States, with commas between.

@@ -190,6 +190,31 @@ mod tests {
     }
 
     #[test]
+    fn a_path_parameter_stands_in_its_path_and_a_query_parameter_is_optional() {
+        let mut wrong = Vec::new();
+        let mut queries = 0;
+        for (path, item) in document()["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                    let name = parameter["name"].as_str().unwrap();
+                    let stands = path.contains(&format!("{{{name}}}"));
+                    let right = match parameter["in"].as_str().unwrap() {
+                        "path" => stands,
+                        "query" => !stands && parameter["required"] != true,
+                        other => other == "header",
+                    };
+                    queries += usize::from(parameter["in"] == "query");
+                    if !right {
+                        wrong.push(format!("{method} {path}: {name} in {}", parameter["in"]));
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        assert!(queries > 20, "the query parameters are gone: {queries}");
+    }
+
+    #[test]
     fn the_page_of_error_codes_is_the_table_in_the_code() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/errors.md");
         let wanted = errors_markdown();

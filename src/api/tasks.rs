@@ -161,6 +161,7 @@ pub(super) async fn visible(app: &App, caller: &Caller, id: ReachId) -> ApiResul
 
 /// How to look at a task.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LookQuery {
     /// Wait for a change of the task for so long, 0 to 60,000.

@@ -230,6 +230,7 @@ fn shown(
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ListTokens {
     /// 1 to 500; default 50.

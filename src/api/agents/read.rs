@@ -21,6 +21,7 @@ use crate::ledger::store::BodyKey;
 const LOOKED_AT: usize = 1_000;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Filter {
     /// Only agents that offer it.

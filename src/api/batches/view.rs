@@ -95,6 +95,7 @@ impl Outcome {
 
 /// How to look at a batch.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct BatchQuery {
     /// Shows an outcome a line. By default up to 1,000 lines.
