@@ -11,6 +11,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 
 use tokio::sync::{oneshot, watch};
 
+use crate::ledger::fresh::FreshPayloads;
 use crate::ledger::ids::{AgentKey, AttemptNo, Digest, Incarnation, Lineage, Namespace, ReachId, Seq, TraceContext};
 use crate::ledger::keys::Keys;
 use crate::ledger::machine::State;
@@ -267,6 +268,7 @@ pub struct Ledger {
     pub(in crate::ledger) keys: Keys,
     pub(in crate::ledger) clock: LedgerClock,
     pub(in crate::ledger) watchers: Arc<Watchers>,
+    pub(in crate::ledger) fresh: Arc<FreshPayloads>,
     pub(in crate::ledger) claims: Arc<AtomicU64>,
 }
 

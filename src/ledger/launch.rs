@@ -9,7 +9,8 @@ use tokio::sync::{oneshot, watch};
 
 use crate::ledger::boot::{self, FoldError, Folded};
 use crate::ledger::claims::Claims;
-use crate::ledger::committer::{AppendWatch, Committer, Handoff};
+use crate::ledger::committer::{AppendWatch, Committer, Desk, Handoff};
+use crate::ledger::fresh::FreshPayloads;
 use crate::ledger::handle::{Ledger, Phase, Published, Refusal};
 use crate::ledger::ids::{Boot, Lineage};
 use crate::ledger::keys::Keys;
@@ -18,7 +19,7 @@ use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::open_batch::OpenBatch;
 use crate::ledger::planner::Planner;
-use crate::ledger::sequencer::{Fate, INBOX, Sequencer};
+use crate::ledger::sequencer::{Fate, INBOX, Quiet, Sequencer};
 use crate::ledger::store::Store;
 use crate::ledger::time::{Clock, LedgerClock, Millis, Timestamp};
 use crate::ledger::watch::Watchers;
@@ -154,6 +155,7 @@ fn start_threads(
     let (publish, published) = watch::channel(first_published(&state, head));
     let handoff = Arc::new(Handoff::starting_at(head.seq));
     let watchers = Arc::new(Watchers::default());
+    let fresh = Arc::new(FreshPayloads::default());
     let appends = Arc::new(AppendWatch::default());
     let ledger = Ledger {
         inbox: inbox.clone(),
@@ -162,6 +164,7 @@ fn start_threads(
         keys: launch.keys.clone(),
         clock: clock.clone(),
         watchers: Arc::clone(&watchers),
+        fresh: Arc::clone(&fresh),
         claims: Arc::new(AtomicU64::new(1)),
     };
     let committer = Committer {
@@ -170,11 +173,13 @@ fn start_threads(
         handoff: Arc::clone(&handoff),
         publish,
         watchers,
+        fresh,
         inbox,
         keys: launch.keys.clone(),
         clock: launch.clock,
         watch: Arc::clone(&appends),
     };
+    let desk = Desk::new(committer);
     let mut planners = launch.planners;
     for planner in &mut planners {
         planner.rebuild(&state, clock.now());
@@ -188,6 +193,8 @@ fn start_threads(
         store: launch.store,
         handoff,
         batches,
+        desk: desk.clone(),
+        quiet: Quiet::No,
         phase: Phase::Starting,
         claims: Claims::default(),
         open: OpenBatch::default(),
@@ -195,7 +202,7 @@ fn start_threads(
         lag,
     };
     let (tell, fate) = oneshot::channel();
-    spawn("committer", move || committer.run(&commits))?;
+    spawn("committer", move || desk.run(&commits))?;
     spawn("sequencer", move || {
         let (fate, state) = sequencer.run(&inputs);
         let state = (fate == Fate::Stopped).then_some(state);

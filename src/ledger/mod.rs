@@ -28,6 +28,7 @@ pub mod canonical;
 mod claims;
 pub mod committer;
 mod facts;
+mod fresh;
 pub mod handle;
 pub mod ids;
 pub mod keys;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::ledger::claims::Claims;
-use crate::ledger::committer::{Batch, Draft, Handoff, Pending, Show};
+use crate::ledger::committer::{Batch, Desk, Draft, Handoff, Pending, Show};
 use crate::ledger::facts;
 use crate::ledger::handle::{Input, Intake, Phase, Published, Refusal, Release, Unavailable};
 use crate::ledger::ids::Seq;
@@ -40,6 +40,20 @@ const INPUTS_A_CYCLE: usize = 512;
 const LONGEST_SLEEP: Millis = Millis(1_000);
 /// A wall-clock step of this size is recorded (semantics 23); smaller ones are the drift of a disciplined clock.
 const JUMP_MS: u64 = 1_000;
+
+/// Inputs of a cycle up to which it commits its own batch: with so few there is little to decide during the fsync.
+const QUIET_INPUTS: usize = 2;
+/// And events of its batch: a larger one takes long enough to write that deciding goes on meanwhile.
+const QUIET_EVENTS: usize = 16;
+
+/// Did so little come in that the sequencer commits by itself?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::ledger) enum Quiet {
+    /// Yes.
+    Yes,
+    /// No: the committer's thread does it while the next batch is decided.
+    No,
+}
 
 /// Why the sequencer ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +81,8 @@ pub(in crate::ledger) struct Sequencer {
     pub(in crate::ledger) store: Arc<dyn Store>,
     pub(in crate::ledger) handoff: Arc<Handoff>,
     pub(in crate::ledger) batches: SyncSender<Batch>,
+    pub(in crate::ledger) desk: Desk,
+    pub(in crate::ledger) quiet: Quiet,
     pub(in crate::ledger) phase: Phase,
     pub(in crate::ledger) claims: Claims,
     pub(in crate::ledger) open: OpenBatch,
@@ -100,6 +116,7 @@ impl Sequencer {
         // Before the inputs: what is heard of agents now comes after the lag.
         self.note_lag();
         inputs.extend(inbox.try_iter().take(INPUTS_A_CYCLE));
+        self.quiet = if inputs.len() <= QUIET_INPUTS { Quiet::Yes } else { Quiet::No };
         for input in inputs {
             if let Some(reply) = self.take(input)? {
                 return Ok(Some(reply));
@@ -375,6 +392,11 @@ impl Sequencer {
             published: self.published(),
             show: open.show,
         };
+        if self.quiet == Quiet::Yes && batch.events.len() <= QUIET_EVENTS {
+            let durable = self.desk.commit_here(batch).map_err(Fate::Disk)?;
+            self.state.forget_up_to(durable);
+            return Ok(());
+        }
         self.handoff.take();
         self.batches.send(batch).map_err(|_| Fate::Disk("the committer is gone".to_owned()))
     }

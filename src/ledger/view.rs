@@ -129,12 +129,23 @@ impl Ledger {
         self.on_disk(move |store| store.body(&key)).await
     }
 
-    /// Several bodies in one trip: one answer a key, in order.
+    /// Several bodies in one trip: one answer a key, in order. A payload that was stored a moment ago needs no trip.
     ///
     /// # Errors
     /// [`Unavailable`] when the disk does not answer.
     pub async fn bodies(&self, keys: Vec<BodyKey>) -> Result<Vec<Option<Body>>, Unavailable> {
-        self.on_disk(move |store| keys.iter().map(|key| store.body(key)).collect()).await
+        let mut found = self.fresh.take(&keys);
+        let missing: Vec<BodyKey> =
+            keys.into_iter().zip(&found).filter(|(_, body)| body.is_none()).map(|(key, _)| key).collect();
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        let read: Vec<Option<Body>> =
+            self.on_disk(move |store| missing.iter().map(|key| store.body(key)).collect()).await?;
+        for (gap, body) in found.iter_mut().filter(|body| body.is_none()).zip(read) {
+            *gap = body;
+        }
+        Ok(found)
     }
 
     /// The receipt of an event of long ago.
