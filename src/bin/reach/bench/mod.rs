@@ -5,7 +5,8 @@
 //! | `submit`, `submit-batch` | durable submits, one or many a request |
 //! | `life`, `life-batch` | whole lives, single or many an item on both sides |
 //! | `latency` | submit, hand-over and end to end at a rate, open loop |
-//! | `restart` | time from start to ready after SIGKILL, on what `life-batch` left behind |
+//! | `memory` | resident memory that each live task adds |
+//! | `restart` | time from start to ready after SIGKILL, on finished lives (`--seconds` of `life-batch`) and live tasks |
 //!
 //! Without `--url` each row gets a hub process of its own on a fresh data folder. The client runs on the hub's own
 //! cores: what counts is the ratio within one run on one machine, not the absolute figure.
@@ -68,6 +69,9 @@ pub(crate) struct Bench {
     /// Bytes of a result
     #[arg(long, default_value_t = 128)]
     result: usize,
+    /// Live tasks, for memory and restart; 200,000 for memory, none for restart
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
+    live: Option<u32>,
     /// Where the data folders are made; the system's temporary folder when absent
     #[arg(long)]
     data: Option<PathBuf>,
@@ -89,6 +93,8 @@ enum Work {
     LifeBatch,
     /// Latency at a rate.
     Latency,
+    /// Resident memory of live tasks.
+    Memory,
     /// Ready again after SIGKILL.
     Restart,
     /// All of them.
@@ -107,7 +113,21 @@ enum Shapes {
 }
 
 impl Work {
-    const ALL: [Self; 5] = [Self::Submit, Self::SubmitBatch, Self::Life, Self::LifeBatch, Self::Latency];
+    const ALL: [Self; 6] = [Self::Submit, Self::SubmitBatch, Self::Life, Self::LifeBatch, Self::Latency, Self::Memory];
+
+    /// Live tasks when none are asked for.
+    const fn live(self) -> u32 {
+        match self {
+            Self::Memory => 200_000,
+            Self::Submit
+            | Self::SubmitBatch
+            | Self::Life
+            | Self::LifeBatch
+            | Self::Latency
+            | Self::Restart
+            | Self::All => 0,
+        }
+    }
 
     const fn name(self) -> &'static str {
         match self {
@@ -116,6 +136,7 @@ impl Work {
             Self::Life => "life",
             Self::LifeBatch => "life-batch",
             Self::Latency => "latency",
+            Self::Memory => "memory",
             Self::Restart => "restart",
             Self::All => "all",
         }
@@ -125,13 +146,13 @@ impl Work {
         match self {
             Self::Submit => 100,
             Self::Life | Self::All => 50,
-            Self::SubmitBatch | Self::LifeBatch | Self::Latency | Self::Restart => 16,
+            Self::SubmitBatch | Self::LifeBatch | Self::Latency | Self::Memory | Self::Restart => 16,
         }
     }
 
     const fn batch(self) -> usize {
         match self {
-            Self::SubmitBatch => 64,
+            Self::SubmitBatch | Self::Memory => 64,
             Self::LifeBatch | Self::Restart => 32,
             Self::Submit | Self::Life | Self::Latency | Self::All => 1,
         }
@@ -199,17 +220,21 @@ async fn on_own_hub(bench: &Bench, work: Work, rows: &mut Vec<Value>) -> Outcome
     let mut hub = Hub::start(&data, "127.0.0.1:0", &token, &log).await?;
     let target = Target { address: hub.address().to_owned(), token: token.expose().to_owned() };
     let before = server::disk_bytes(&data);
-    let mut row = measure(bench, work, target, hub.process.pid()).await?;
+    let mut row = measure(bench, work, target.clone(), hub.process.pid()).await?;
     let lives = row.get("lives").and_then(Value::as_u64).unwrap_or(0);
     let grown = server::disk_bytes(&data).saturating_sub(before);
     if let (Some(row), true) = (row.as_object_mut(), lives > 0) {
         row.insert("disk_bytes_per_life".to_owned(), json!(grown / lives));
     }
+    let live = bench.live(work);
+    if work == Work::Restart && live > 0 {
+        fill(bench, Work::Memory, target, hub.process.pid(), live).await?;
+    }
     if work == Work::LifeBatch || work == Work::Restart {
         hub.process.kill().await?;
         let again = Hub::start(&data, "127.0.0.1:0", &token, &log).await?;
         let restart = json!({
-            "work": "restart", "lives": lives, "ready_ms": u64::try_from(again.ready_after.as_millis()).unwrap_or(u64::MAX),
+            "work": "restart", "lives": lives, "live": live, "ready_ms": u64::try_from(again.ready_after.as_millis()).unwrap_or(u64::MAX),
             "rss_mib": again.process.pid().and_then(server::resident_bytes).map(|bytes| bytes >> 20),
         });
         hub = again;
@@ -223,22 +248,28 @@ async fn on_own_hub(bench: &Bench, work: Work, rows: &mut Vec<Value>) -> Outcome
     Ok(row)
 }
 
+/// Leaves so many live tasks behind; what they add to the hub's resident memory.
+async fn fill(bench: &Bench, work: Work, target: Target, pid: Option<u32>, live: u32) -> Outcome<Value> {
+    let resident = || pid.and_then(server::resident_bytes).unwrap_or(0);
+    let before = resident();
+    let run = Run { target, shape: bench.shape(work), tally: Tally::default().into() };
+    submit::fill(&run, usize::try_from(live).unwrap_or(usize::MAX)).await?;
+    let after = resident();
+    Ok(json!({
+        "work": work.name(), "live": live, "rss_mib": after >> 20,
+        "bytes_per_live_task": after.saturating_sub(before) / u64::from(live.max(1)),
+    }))
+}
+
 async fn measure(bench: &Bench, work: Work, target: Target, pid: Option<u32>) -> Outcome<Value> {
-    let size = |given: Option<u32>, default: usize| given.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
-    let shape = Shape {
-        connections: size(bench.connections, work.connections()),
-        batch: if work.batch() == 1 { 1 } else { size(bench.batch, work.batch()) },
-        window: Duration::from_secs(bench.seconds),
-        payload: bench.payload,
-        result: bench.result,
-    };
-    let run = Run { target, shape, tally: Tally::default().into() };
+    let run = Run { target, shape: bench.shape(work), tally: Tally::default().into() };
     match work {
         Work::Submit | Work::SubmitBatch => {
             let arrivals = bench.rate.map(|rate| bench.arrivals(rate)).transpose()?;
             submit::run(work.name(), run, arrivals, pid).await
         }
         Work::Life | Work::LifeBatch | Work::Restart => life::run(work.name(), run, pid).await,
+        Work::Memory => fill(bench, work, run.target, pid, bench.live(work)).await,
         Work::Latency => {
             let rate = bench.rate.unwrap_or(LATENCY_RATE);
             latency::run(run, bench.arrivals(rate)?, rate, pid).await
@@ -248,6 +279,21 @@ async fn measure(bench: &Bench, work: Work, target: Target, pid: Option<u32>) ->
 }
 
 impl Bench {
+    fn live(&self, work: Work) -> u32 {
+        self.live.unwrap_or_else(|| work.live())
+    }
+
+    fn shape(&self, work: Work) -> Shape {
+        let size = |given: Option<u32>, default: usize| given.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
+        Shape {
+            connections: size(self.connections, work.connections()),
+            batch: if work.batch() == 1 { 1 } else { size(self.batch, work.batch()) },
+            window: Duration::from_secs(self.seconds),
+            payload: self.payload,
+            result: self.result,
+        }
+    }
+
     fn arrivals(&self, rate: f64) -> Outcome<Arrivals> {
         if !(rate > 0.0 && rate <= 10_000_000.0) {
             return Err(Failure::Other(Code::Usage, "--rate: a number above 0 is needed".to_owned()));
@@ -279,6 +325,7 @@ fn report(rows: &[Value], format: Format) {
         ("e2e p99", "/end_to_end_ms/p99"),
         ("cpu s/1000", "/server_cpu_s_per_1000"),
         ("bytes/life", "/disk_bytes_per_life"),
+        ("bytes/live", "/bytes_per_live_task"),
         ("rss MiB", "/rss_mib"),
         ("ready ms", "/ready_ms"),
     ];

@@ -1,6 +1,7 @@
 //! Submits, one or many a request: as fast as answers come, or at a rate.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use crate::bench::load::{self, LANES, Run, WARM_UP, Window};
 use crate::bench::pace::Pace;
 use crate::bench::wire::{post_json, request};
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome, Problem};
 use crate::workload::Arrivals;
 
 /// What is needed of a batch's answer.
@@ -76,6 +77,40 @@ async fn client(run: Run, n: usize, pace: Option<Pace>, end: Instant) -> Outcome
         run.tally.add(accepted);
         run.tally.refuse(run.shape.batch - accepted);
     }
+}
+
+/// Submits exactly `live` tasks that nobody takes.
+pub(crate) async fn fill(run: &Run, live: usize) -> Outcome {
+    let capabilities: Vec<String> = (0..LANES).map(load::lane).collect();
+    load::register(&run.target, "bench-sink", &capabilities, 1).await?;
+    let left = Arc::new(AtomicUsize::new(live));
+    let mut clients = JoinSet::new();
+    for n in 0..run.shape.connections {
+        clients.spawn(fill_lane(run.clone(), n, Arc::clone(&left)));
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended.map_err(|error| Failure::new(error.to_string()))??;
+    }
+    Ok(())
+}
+
+async fn fill_lane(run: Run, n: usize, left: Arc<AtomicUsize>) -> Outcome {
+    let mut wire = load::connect(&run.target).await?;
+    for lane in (n..).step_by(run.shape.connections.max(1)) {
+        let take = |left: usize| Some(left.saturating_sub(run.shape.batch));
+        let found = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+        let count = found.min(run.shape.batch);
+        if count == 0 {
+            break;
+        }
+        let lines = format!("{}\n", load::submission(&load::lane(lane), 0, run.shape.payload)).repeat(count);
+        let request = request(&run.target, "POST", "/v1/batches", "application/x-ndjson", lines.as_bytes());
+        let reply = wire.call(&request).await.map_err(load::broken)?;
+        if !(200..300).contains(&reply.status) || accepted(&reply.body) != count {
+            return Err(Failure::Refused(Box::new(Problem::of(reply.status, &reply.body))));
+        }
+    }
+    Ok(())
 }
 
 fn accepted(body: &[u8]) -> usize {
