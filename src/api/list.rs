@@ -157,7 +157,7 @@ fn live(state: &Ledgered, filter: &Filter, before: Option<ReachId>, limit: usize
     let mut looked = 0;
     for (id, task) in state.tasks().range((std::ops::Bound::Unbounded, upper)).rev() {
         if filter.fits_live(task) {
-            tasks.push(task.clone());
+            tasks.push(Task::clone(task));
         }
         looked += 1;
         if tasks.len() >= limit || looked >= LOOK_LIVE {

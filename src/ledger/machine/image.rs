@@ -32,7 +32,7 @@ pub struct StateImage {
     /// Wall clock minus ledger time, in milliseconds.
     pub wall_offset: i64,
     /// Tasks that are unfinished or have an open callback.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<Arc<Task>>,
     /// Every agent.
     pub agents: Vec<Agent>,
     /// Due callbacks.

@@ -4,6 +4,8 @@
 //! updates timers, lanes, counts, pushes, orphans, batches and slots. Here also lies how things leave memory: a task
 //! that has ended stays readable until its row is durable (semantics 16).
 
+use std::sync::Arc;
+
 use crate::ledger::ids::{AgentKey, BatchId, CallbackId, Namespace, ReachId, Seq};
 use crate::ledger::machine::agent::apply::reindex;
 use crate::ledger::machine::agent::{GHOST_SLOT, Standing};
@@ -34,7 +36,7 @@ pub(in crate::ledger::machine) struct Departed<T> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Departures {
     /// Tasks that have ended, final.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<Arc<Task>>,
     /// Later events of tasks that had left memory before.
     pub after: Vec<(ReachId, Seq)>,
     /// Batches that have settled.
@@ -103,13 +105,13 @@ impl State {
         if let Some(batch) = batch.and_then(|batch| self.batches.get_mut(&batch)) {
             batch.accepted = batch.accepted.saturating_add(1);
         }
-        self.tasks.insert(id, task);
+        self.tasks.insert(id, Arc::new(task));
         self.reindex((id, &namespace, batch), None, &after);
     }
 
     /// Puts a task of a snapshot back with the indexes that are derived from it. Agents and batches must be there
     /// already; what they hold of their tasks is in the snapshot itself.
-    pub(in crate::ledger::machine) fn restore_task(&mut self, task: Task) {
+    pub(in crate::ledger::machine) fn restore_task(&mut self, task: Arc<Task>) {
         let id = task.id();
         let footprint = Footprint::of(&task);
         self.recount(&task.namespace, None, Some(footprint.kind));
@@ -134,6 +136,7 @@ impl State {
         change: impl FnOnce(&mut Task) -> Result<(), ImpossibleTransition>,
     ) -> Result<(), ImpossibleTransition> {
         let task = self.tasks.get_mut(&id).ok_or_else(|| ImpossibleTransition::of(event, "no such task"))?;
+        let task = Arc::make_mut(task);
         let before = Footprint::of(task);
         change(task)?;
         let after = Footprint::of(task);
@@ -242,11 +245,11 @@ impl State {
     /// Notes an event of a task in the task's history, or as a later one if the task has left memory.
     pub(in crate::ledger::machine) fn note_history(&mut self, id: ReachId, seq: Seq) {
         if let Some(task) = self.tasks.get_mut(&id) {
-            task.seqs.push(seq);
+            Arc::make_mut(task).seqs.push(seq);
             return;
         }
         if let Some(gone) = self.departed.get_mut(&id) {
-            gone.value.seqs.push(seq);
+            Arc::make_mut(&mut gone.value).seqs.push(seq);
         }
         self.after.push((id, seq));
     }
@@ -296,8 +299,10 @@ impl State {
     #[must_use]
     pub fn sealed(&self, after: Seq) -> Departures {
         let tasks = self.departed.values().filter(|gone| gone.seq > after).map(|gone| {
-            let mut task = gone.value.clone();
-            task.seqs.retain(|seq| *seq <= gone.seq); // Later ones are rows of their own.
+            let mut task = Arc::clone(&gone.value);
+            if task.seqs.last().is_some_and(|last| *last > gone.seq) {
+                Arc::make_mut(&mut task).seqs.retain(|seq| *seq <= gone.seq); // Later ones are rows of their own.
+            }
             task
         });
         let batches = self.departed_batches.values().filter(|gone| gone.seq > after).map(|gone| gone.value.clone());

@@ -112,7 +112,7 @@ pub struct State {
     pub(in crate::ledger::machine) seq: Seq,
     pub(in crate::ledger::machine) at: Timestamp,
     pub(in crate::ledger::machine) wall_offset: i64,
-    pub(in crate::ledger::machine) tasks: BTreeMap<ReachId, Task>,
+    pub(in crate::ledger::machine) tasks: BTreeMap<ReachId, Arc<Task>>,
     pub(in crate::ledger::machine) agents: BTreeMap<AgentKey, Agent>,
     pub(in crate::ledger::machine) callbacks: BTreeMap<CallbackId, Callback>,
     pub(in crate::ledger::machine) batches: BTreeMap<BatchId, Batch>,
@@ -128,7 +128,7 @@ pub struct State {
     pub(in crate::ledger::machine) callbacks_due: BTreeSet<(Timestamp, CallbackId)>,
     pub(in crate::ledger::machine) draining: BTreeSet<AgentKey>,
     // Decided, not yet durable: not part of the digest. Changed by `index.rs` only.
-    pub(in crate::ledger::machine) departed: BTreeMap<ReachId, Departed<Task>>,
+    pub(in crate::ledger::machine) departed: BTreeMap<ReachId, Departed<Arc<Task>>>,
     pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, Departed<Batch>>,
     pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, Departed<Callback>>,
     pub(in crate::ledger::machine) keys: BTreeMap<(Namespace, Text), KeyBinding>,
@@ -170,12 +170,13 @@ impl State {
     /// A task in memory: unfinished, or ended with an open callback, or ended and not yet durable.
     #[must_use]
     pub fn task(&self, id: ReachId) -> Option<&Task> {
-        self.tasks.get(&id).or_else(|| self.departed.get(&id).map(|gone| &gone.value))
+        self.tasks.get(&id).or_else(|| self.departed.get(&id).map(|gone| &gone.value)).map(Arc::as_ref)
     }
 
-    /// Every task that is unfinished or has an open callback, by id.
+    /// Every task that is unfinished or has an open callback, by id. Shared, so that a row or an image of it costs no
+    /// copy and the map moves no whole tasks.
     #[must_use]
-    pub const fn tasks(&self) -> &BTreeMap<ReachId, Task> {
+    pub const fn tasks(&self) -> &BTreeMap<ReachId, Arc<Task>> {
         &self.tasks
     }
 

@@ -286,7 +286,7 @@ fn rows_and_bodies_of_every_size_come_back(store: &dyn Store) {
     let tasks = [task(1, 0), task(2, 5_000)];
     let key = "key".repeat(80).into();
     commit.rows = Rows {
-        finished: tasks.to_vec(),
+        finished: tasks.iter().cloned().map(Arc::new).collect(),
         after: vec![(reach(1), Seq(2)), (reach(1), Seq(3))],
         keys: vec![(namespace(), Arc::clone(&key), binding(1))],
         batches: vec![batch()],
@@ -314,17 +314,17 @@ fn rows_and_bodies_of_every_size_come_back(store: &dyn Store) {
     assert_eq!(store.callback(CallbackId([1; 16])).unwrap(), Some(callback(1).1));
     // A later, shorter row takes the whole place of a longer one.
     let mut again = next(&commit.head, 1);
-    again.rows.finished.push(task(2, 10));
+    again.rows.finished.push(task(2, 10).into());
     store.append(&again).unwrap();
     assert_eq!(store.finished(reach(2)).unwrap(), Some(task(2, 10)));
 }
 
 fn finished_tasks_are_listed_newest_first_and_every_filter_narrows(store: &dyn Store) {
     let mut commit = chain(&[12]).remove(0);
-    commit.rows.finished = (1..=12).map(|n| task(n, 0)).collect();
+    commit.rows.finished = (1..=12).map(|n| task(n, 0).into()).collect();
     let mut foreign = task(13, 0);
     foreign.namespace = Namespace::new("team-b").unwrap();
-    commit.rows.finished.push(foreign);
+    commit.rows.finished.push(foreign.into());
     store.append(&commit).unwrap();
     let list = |filter: &FinishedFilter, before: Option<u64>, limit| {
         let found = store.list_finished(&namespace(), filter, before.map(reach), limit).unwrap();

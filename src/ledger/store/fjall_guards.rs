@@ -23,7 +23,7 @@ fn filled(commits: &[Commit]) -> tempfile::TempDir {
     let store = open(data.path()).unwrap();
     for (n, commit) in (1..).zip(commits) {
         let mut commit = commit.clone();
-        commit.rows.finished.push(task(n, 100));
+        commit.rows.finished.push(task(n, 100).into());
         let key = BodyKey::Task { task: reach(n), kind: BodyKind::Result, attempt: 1 };
         commit.bodies.push((key, Body { salt: [1; 16], bytes: vec![7; 3_000].into() }));
         store.append(&commit).unwrap();

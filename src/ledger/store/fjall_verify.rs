@@ -193,7 +193,7 @@ impl Walk<'_> {
             self.report.finished += 1;
             let id = task.id();
             match self.store.finished(id) {
-                Ok(Some(row)) if row == task => {}
+                Ok(Some(row)) if row == *task => {}
                 Ok(Some(_)) => {
                     self.report.note(Some(at), self.ledger, format!("the row of {id} is not what the fold gives"))
                 }

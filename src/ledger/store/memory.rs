@@ -161,7 +161,7 @@ impl Contents {
     }
 
     fn row(&self, place: (usize, usize)) -> Option<&Task> {
-        self.commits.get(place.0).and_then(|commit| commit.rows.finished.get(place.1))
+        self.commits.get(place.0).and_then(|commit| commit.rows.finished.get(place.1)).map(Arc::as_ref)
     }
 
     fn read(&self, after: Seq, limit: usize) -> Result<Vec<StoredEvent>, ReadError> {

@@ -168,7 +168,7 @@ impl StoredEvent {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rows {
     /// Tasks that left memory, final. Index rows (session, batch, agent, labels, state) are derived from them.
-    pub finished: Vec<Task>,
+    pub finished: Vec<Arc<Task>>,
     /// Later events of tasks that have left memory.
     pub after: Vec<(ReachId, Seq)>,
     /// Idempotency keys bound.

@@ -1,5 +1,7 @@
 //! The moves of callbacks, and what their task or batch shows of them.
 
+use std::sync::Arc;
+
 use crate::ledger::ids::{BatchId, CallbackId, ReachId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::callback::{Callback, CallbackStanding, CallbackState, CallbackSubject};
@@ -64,6 +66,7 @@ fn begin(state: &mut State, event: &Event, round: Round) -> Result<(), Impossibl
     match round.subject {
         CallbackSubject::Task(id) => {
             if let Some(task) = state.tasks.get_mut(&id) {
+                let task = Arc::make_mut(task);
                 task.callbacks_open = task.callbacks_open.saturating_add(1);
             }
         }
@@ -117,6 +120,7 @@ fn settle(state: &mut State, event: &Event, id: CallbackId, how: CallbackState) 
 /// redriven callback needs no task in memory.
 fn closed(state: &mut State, id: ReachId) {
     if let Some(task) = state.tasks.get_mut(&id) {
+        let task = Arc::make_mut(task);
         task.callbacks_open = task.callbacks_open.saturating_sub(1);
         state.depart_if_done(id);
     }
@@ -139,7 +143,7 @@ enum LastDue {
 fn show(state: &mut State, event: &Event, callback: &Callback, last: LastDue) {
     let standing = CallbackStanding { id: callback.id, state: callback.state, attempts: callback.attempts };
     let shown = match callback.subject {
-        CallbackSubject::Task(id) => state.tasks.get_mut(&id).map(|task| &mut task.callback),
+        CallbackSubject::Task(id) => state.tasks.get_mut(&id).map(|task| &mut Arc::make_mut(task).callback),
         CallbackSubject::Batch(id) => state.batches.get_mut(&id).map(|batch| {
             batch.seqs.push(event.seq);
             &mut batch.callback_standing

@@ -118,7 +118,7 @@ fn every_state_takes_exactly_the_events_that_the_table_has_a_row_for_and_lands_w
     for from in StatusKind::ALL {
         for body in samples().into_iter().filter(|body| body.kind() != EventKind::TaskSubmitted) {
             let mut state = base.state.clone();
-            state.tasks.get_mut(&TASK).unwrap().status = status(from);
+            Arc::make_mut(state.tasks.get_mut(&TASK).unwrap()).status = status(from);
             let (kind, seq, at) = (body.kind(), state.seq().next(), base.now);
             let event = Event {
                 seq,
