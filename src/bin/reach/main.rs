@@ -35,6 +35,10 @@ use ctl::Context;
 use exit::{Failure, Outcome};
 use output::{Chatter, Format};
 
+/// What is made on one thread and freed on another is most of a hub's work (docs/decisions, "allocator").
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The reach layer for fleets of agents: a hub, and everything that its people do with it.
 #[derive(Debug, Parser)]
 #[command(name = "reach", version, propagate_version = true, disable_help_subcommand = true)]
