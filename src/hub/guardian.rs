@@ -146,15 +146,26 @@ async fn watch_appends(appends: Arc<AppendWatch>, deadline: Duration, fail: mpsc
     }
 }
 
-/// Writes a snapshot every so many events, by folding the log beside the hub.
+/// Above so many tasks, agents, callbacks and batches an image would hold up the sequencer for longer than a slow fsync
+/// does: then the log is folded beside it.
+const LARGEST_IMAGE: usize = 50_000;
+
+/// Writes a snapshot every so many events, from an image of the live state if that is not too large.
 async fn keep_snapshots(ledger: Ledger, store: Arc<dyn Store>, options: Options, mut quits: watch::Receiver<bool>) {
     let mut last = options.snapshot;
     while !quitting(&mut quits, LOOK).await {
         if ledger.published().seq.0.saturating_sub(last.0) < options.snapshot_every {
             continue;
         }
+        // Its answer comes when all that the image holds is durable.
+        let image = ledger.ask(|state| (state.image_len() <= LARGEST_IMAGE).then(|| state.to_image())).await;
+        let Ok(image) = image else { continue };
         let store = Arc::clone(&store);
         let written = tokio::task::spawn_blocking(move || {
+            if let Some(image) = image {
+                boot::write_image(&*store, &image).map_err(|error| error.to_string())?;
+                return Ok(image.seq);
+            }
             let folded = boot::fold(&*store).map_err(|error| error.to_string())?;
             boot::write_snapshot(&*store, &folded.state).map_err(|error| error.to_string())?;
             Ok::<_, String>(folded.state.seq())

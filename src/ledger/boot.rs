@@ -1,10 +1,11 @@
 //! Boot: newest good snapshot, the log after it, and nothing else (R-REC-1).
 //!
-//! The same fold serves the background snapshotter: a snapshot is a boot that is written down. So the hot path never
-//! stalls for one, needs no second copy of the state while idle, and the way back is walked every time.
+//! A snapshot is written from an image of the live state, whose tasks are shared and not copied, or by the same fold
+//! beside the hub where the image would be too large to take between two cycles (docs/decisions, "snapshots").
 
 use crate::ledger::ids::Seq;
 use crate::ledger::machine::State;
+use crate::ledger::machine::image::StateImage;
 use crate::ledger::machine::step::apply;
 use crate::ledger::store::{AppendError, Head, ReadError, Store, snapshot};
 
@@ -78,5 +79,15 @@ fn missing(last_good: Seq, head: Head) -> ReadError {
 /// [`AppendError`] when the disk fails.
 pub fn write_snapshot(store: &dyn Store, state: &State) -> Result<(), AppendError> {
     let (seq, digest, bytes) = snapshot::encode(state).map_err(|error| AppendError::Refused(error.to_string()))?;
+    store.put_snapshot(seq, digest, &bytes)
+}
+
+/// As [`write_snapshot`], of an image that was taken of a durable state.
+///
+/// # Errors
+/// [`AppendError`] when the disk fails.
+pub fn write_image(store: &dyn Store, image: &StateImage) -> Result<(), AppendError> {
+    let encoded = snapshot::encode_image(image, image.digest());
+    let (seq, digest, bytes) = encoded.map_err(|error| AppendError::Refused(error.to_string()))?;
     store.put_snapshot(seq, digest, &bytes)
 }

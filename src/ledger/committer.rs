@@ -8,6 +8,7 @@
 //! When next to nothing comes in there is nobody to decide for meanwhile: then the sequencer commits on its own thread
 //! ([`Desk`]) and saves the two hand-overs, which cost more than the fsync they would hide.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -186,6 +187,7 @@ pub(in crate::ledger) struct Committer {
     pub(in crate::ledger) keys: Keys,
     pub(in crate::ledger) clock: Arc<dyn Clock>,
     pub(in crate::ledger) watch: Arc<AppendWatch>,
+    pub(in crate::ledger) recent: RecentLeaves,
 }
 
 /// Where the one committer sits; whoever commits a batch holds it. It is never waited for: the sequencer comes here
@@ -247,26 +249,24 @@ impl Committer {
 
     fn commit(&mut self, batch: Batch) -> Result<(), String> {
         let first = batch.events.first().map(|event| event.seq);
-        let mut leaves = Vec::new();
-        if first.is_some() {
+        if let Some(first) = first {
             let (mut commit, hashes) =
                 block::encode_commit(&self.head, &batch.events).map_err(|error| error.to_string())?;
             commit.rows = batch.rows;
             commit.bodies = batch.bodies;
-            leaves = hashes;
             self.watch.begin(self.clock.monotonic());
             let appended = self.store.append(&commit);
             self.watch.end();
             appended.map_err(|error| error.to_string())?;
             self.head = commit.head;
             self.fresh.keep(&commit.bodies);
+            self.recent.keep(first, hashes);
         }
         if first.is_some() || batch.show == Show::Phase {
             self.show(&batch.events, batch.published);
         }
-        let hashes = Hashes { first, leaves, store: &*self.store };
         for pending in batch.pending {
-            self.release(pending, &hashes);
+            self.release(pending);
         }
         Ok(())
     }
@@ -284,12 +284,12 @@ impl Committer {
         self.watchers.wake(events.iter().filter_map(|event| event.body.task()));
     }
 
-    fn release(&self, pending: Pending, hashes: &Hashes<'_>) {
+    fn release(&self, pending: Pending) {
         match pending {
             Pending::Asked(release) => release(),
             Pending::Stopped(reply) => drop(reply.send(())),
             Pending::Work { outcomes, claim, reply } => {
-                let outcomes = outcomes.into_iter().map(|draft| hashes.finish(draft)).collect();
+                let outcomes = outcomes.into_iter().map(|draft| self.finish(draft)).collect();
                 let (claim, taker) = match claim {
                     Some(Ok((agent, incarnation, tasks))) => (Some(Ok(tasks)), Some((agent, incarnation))),
                     Some(Err(refusal)) => (Some(Err(refusal)), None),
@@ -299,6 +299,24 @@ impl Committer {
                 if let (Some(WorkAnswer { claim: Some(Ok(tasks)), .. }), Some((agent, incarnation))) = (unsent, taker) {
                     self.give_back(&agent, incarnation, &tasks);
                 }
+            }
+        }
+    }
+
+    fn finish(&self, draft: Draft) -> Verdict {
+        let (answer, seq) = draft?;
+        Ok(Released { answer, receipt: seq.and_then(|seq| self.receipt(seq)) })
+    }
+
+    fn receipt(&self, seq: Seq) -> Option<Receipt> {
+        if let Some(hash) = self.recent.of(seq) {
+            return Some(Receipt { seq, hash });
+        }
+        match self.store.event(seq) {
+            Ok(found) => found.map(|event| Receipt { seq, hash: event.hash() }),
+            Err(error) => {
+                tracing::error!(%error, %seq, "a receipt's event could not be read");
+                None
             }
         }
     }
@@ -366,30 +384,56 @@ fn release_of(
     }
 }
 
-/// Leaf hashes of the batch just appended; older ones are read.
-struct Hashes<'a> {
-    first: Option<Seq>,
-    leaves: Vec<Digest>,
-    store: &'a dyn Store,
+/// Leaf hashes kept at most: a claim that waited brings the receipts of reports from a few commits ago.
+const RECENT_LEAVES: usize = 16_384;
+
+/// Leaf hashes of the newest events.
+#[derive(Debug, Default)]
+pub(in crate::ledger) struct RecentLeaves {
+    /// Seq of the first of them.
+    first: Seq,
+    leaves: VecDeque<Digest>,
 }
 
-impl Hashes<'_> {
-    fn finish(&self, draft: Draft) -> Verdict {
-        let (answer, seq) = draft?;
-        Ok(Released { answer, receipt: seq.and_then(|seq| self.receipt(seq)) })
+impl RecentLeaves {
+    /// Takes those of a commit that begins at `first`, right after the ones before.
+    fn keep(&mut self, first: Seq, hashes: Vec<Digest>) {
+        if self.leaves.is_empty() {
+            self.first = first;
+        }
+        self.leaves.extend(hashes);
+        let over = self.leaves.len().saturating_sub(RECENT_LEAVES);
+        self.leaves.drain(..over);
+        self.first.0 += u64::try_from(over).unwrap_or(0);
     }
 
-    fn receipt(&self, seq: Seq) -> Option<Receipt> {
-        let here = self.first.and_then(|first| usize::try_from(seq.0.checked_sub(first.0)?).ok());
-        if let Some(hash) = here.and_then(|index| self.leaves.get(index)) {
-            return Some(Receipt { seq, hash: *hash });
+    fn of(&self, seq: Seq) -> Option<Digest> {
+        let index = usize::try_from(seq.0.checked_sub(self.first.0)?).ok()?;
+        self.leaves.get(index).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(n: u64) -> Digest {
+        Digest::of(&[&n.to_be_bytes()])
+    }
+
+    #[test]
+    fn the_newest_leaves_are_known_by_their_seq_and_older_ones_are_forgotten() {
+        let mut recent = RecentLeaves::default();
+        assert_eq!(recent.of(Seq(0)), None);
+        let mut next = 5;
+        for len in [3, 1, 16_000, 500] {
+            recent.keep(Seq(next), (next..next + len).map(digest).collect());
+            next += len;
         }
-        match self.store.event(seq) {
-            Ok(found) => found.map(|event| Receipt { seq, hash: event.hash() }),
-            Err(error) => {
-                tracing::error!(%error, %seq, "a receipt's event could not be read");
-                None
-            }
+        let oldest = next - 16_384;
+        for seq in [oldest, oldest + 1, next - 1] {
+            assert_eq!(recent.of(Seq(seq)), Some(digest(seq)), "{seq}");
         }
+        assert_eq!([oldest - 1, next].map(|seq| recent.of(Seq(seq))), [None, None]);
     }
 }

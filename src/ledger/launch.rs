@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::ledger::boot::{self, FoldError, Folded};
 use crate::ledger::claims::Claims;
-use crate::ledger::committer::{AppendWatch, Committer, Desk, Handoff};
+use crate::ledger::committer::{AppendWatch, Committer, Desk, Handoff, RecentLeaves};
 use crate::ledger::fresh::FreshPayloads;
 use crate::ledger::handle::{Ledger, Phase, Published, Refusal};
 use crate::ledger::ids::{Boot, Lineage};
@@ -178,6 +178,7 @@ fn start_threads(
         keys: launch.keys.clone(),
         clock: launch.clock,
         watch: Arc::clone(&appends),
+        recent: RecentLeaves::default(),
     };
     let desk = Desk::new(committer);
     let mut planners = launch.planners;

@@ -11,6 +11,7 @@ use crate::ledger::ids::{
 };
 use crate::ledger::keys::Keys;
 use crate::ledger::launch::{ClockLeap, Launch, Running, launch};
+use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport};
 use crate::ledger::machine::command::{Command, Proposal, Report, Word};
 use crate::ledger::machine::decision::{Answer, Rejection};
@@ -343,4 +344,22 @@ async fn the_first_event_of_a_start_is_hub_started_whatever_timers_are_due() {
     let events = crashed.events(before, 1).expect("it can be read");
     assert_eq!(events[0].event.body.kind().name(), "hub-started");
     assert!(boot::fold(&*crashed).is_ok(), "the chain holds over the start");
+}
+
+#[tokio::test]
+async fn an_image_of_the_live_state_is_the_fold_of_the_durable_log_and_serves_as_its_snapshot() {
+    let store = Arc::new(MemoryStore::new());
+    let running = start(&store).await;
+    let ledger = &running.ledger;
+    for proposal in [register(), submit(1), submit(2), dispatch(1)] {
+        ledger.propose(proposal).await.expect("it is taken");
+    }
+    let image = ledger.ask(State::to_image).await.expect("an answer");
+    let crashed = store.crash();
+    assert_eq!(boot::fold(&crashed).expect("it can be folded").state.to_image(), image, "all of it is durable");
+    boot::write_image(&crashed, &image).expect("it is written");
+    // What comes after the image does not change it: the tasks are shared, not the state.
+    ledger.propose(complete(ledger, 1)).await.expect("it is taken");
+    let again = boot::fold(&crashed).expect("it can be folded");
+    assert_eq!((again.snapshot, again.state.to_image()), (image.seq, image));
 }

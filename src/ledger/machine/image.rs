@@ -45,7 +45,21 @@ pub struct StateImage {
     pub policies: Arc<Policies>,
 }
 
+impl StateImage {
+    /// The digest of the state that it is of, as [`State::digest`] gives it.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        canonical::digest(self)
+    }
+}
+
 impl State {
+    /// How many things an image of it holds.
+    #[must_use]
+    pub fn image_len(&self) -> usize {
+        self.tasks.len() + self.agents.len() + self.callbacks.len() + self.batches.len()
+    }
+
     /// The state as plain data. What has ended and is not yet durable is left out: it belongs to the rows.
     #[must_use]
     pub fn to_image(&self) -> StateImage {
@@ -91,6 +105,6 @@ impl State {
     /// SHA-256 over a canonical encoding of everything that is not derived (D4).
     #[must_use]
     pub fn digest(&self) -> Digest {
-        canonical::digest(&self.to_image())
+        self.to_image().digest()
     }
 }

@@ -145,9 +145,21 @@ const fn unbounded_config() -> impl bincode::config::Config {
     bincode::config::standard()
 }
 
+/// Ids and digests are encoded byte by byte: a byte must cost a push, not a copy of a slice.
+struct Sink<'a>(&'a mut Vec<u8>);
+
+impl bincode::enc::write::Writer for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), bincode::error::EncodeError> {
+        match bytes {
+            [byte] => self.0.push(*byte),
+            _ => self.0.extend_from_slice(bytes),
+        }
+        Ok(())
+    }
+}
+
 fn write<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
-    bincode::serde::encode_into_std_write(value, out, config())
-        .map(drop)
+    bincode::serde::encode_into_writer(value, Sink(out), config())
         .map_err(|error| CodecError::Encode(error.to_string()))
 }
 
@@ -320,8 +332,7 @@ pub fn decode_row<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
 /// # Errors
 /// [`CodecError::Encode`].
 pub fn encode_bare<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
-    bincode::serde::encode_into_std_write(value, out, unbounded_config())
-        .map(drop)
+    bincode::serde::encode_into_writer(value, Sink(out), unbounded_config())
         .map_err(|error| CodecError::Encode(error.to_string()))
 }
 

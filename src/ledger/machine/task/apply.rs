@@ -99,8 +99,8 @@ fn submitted(state: &mut State, event: &Event, body: &TaskSubmitted) -> Result<(
 /// One move: the row must be in the table, the attempt must be the current one, and the state is where the row says.
 fn moved(task: &mut Task, event: &Event) -> Result<(), ImpossibleTransition> {
     let from = task.status.kind();
-    let rows = table::rows_of(Some(from), event.body.kind());
-    if rows.is_empty() {
+    let targets = table::targets(from, event.body.kind());
+    if targets.is_empty() {
         return Err(ImpossibleTransition::of(event, from.name()));
     }
     if let Some(attempt) = table::fenced_attempt(&event.body).filter(|attempt| *attempt != task.attempt) {
@@ -114,7 +114,7 @@ fn moved(task: &mut Task, event: &Event) -> Result<(), ImpossibleTransition> {
         task.status = status;
     }
     let to = task.status.kind();
-    if !rows.iter().any(|row| row.to == to) {
+    if !targets.contains(&to) {
         return Err(ImpossibleTransition::of(event, format!("{} would become {}", from.name(), to.name())));
     }
     if to.is_terminal() && !from.is_terminal() {

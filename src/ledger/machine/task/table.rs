@@ -3,7 +3,9 @@
 //! `apply.rs` refuses whatever has no row here; docs/state-machine.md is rendered from these rows. So the document, the
 //! code and the ledger cannot differ.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use crate::ledger::ids::AttemptNo;
 use crate::ledger::machine::event::{EventBody, EventKind};
@@ -109,6 +111,21 @@ pub fn rows() -> impl Iterator<Item = Row> {
 #[must_use]
 pub fn rows_of(from: Option<StatusKind>, event: EventKind) -> Vec<Row> {
     rows().filter(|row| row.from == from && row.event == event).collect()
+}
+
+/// Where an event may take a task from a state; nowhere if there is no row. Every event of every task asks.
+#[must_use]
+pub fn targets(from: StatusKind, event: EventKind) -> &'static [StatusKind] {
+    static TARGETS: LazyLock<BTreeMap<(StatusKind, EventKind), Vec<StatusKind>>> = LazyLock::new(|| {
+        let mut targets: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for row in rows() {
+            if let Some(from) = row.from {
+                targets.entry((from, row.event)).or_default().push(row.to);
+            }
+        }
+        targets
+    });
+    TARGETS.get(&(from, event)).map_or(&[], Vec::as_slice)
 }
 
 /// The attempt that an event must carry to be about the current one (S3); a stale report names an old one.
