@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::{IntoResponse, Response};
@@ -22,7 +22,7 @@ use crate::scheduler::outbound::signature::CallbackSecret;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
-use super::extract::{Caller, Json, MaybeJson, NoQuery};
+use super::extract::{Caller, Id, Json, MaybeJson, NoQuery};
 use super::wire::Page;
 
 /// The resource's routes.
@@ -133,7 +133,7 @@ async fn list(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<J
 async fn rotate(
     State(app): State<App>,
     caller: Caller,
-    path: Option<Path<String>>,
+    Id(name): Id<String>,
     _: NoQuery,
     MaybeJson(body): MaybeJson<RotateSecret>,
 ) -> ApiResult<Response> {
@@ -142,7 +142,6 @@ async fn rotate(
     if overlap > MAX_OVERLAP {
         return Err(ApiError::field("/overlap_ms", format!("at most {}", MAX_OVERLAP.0)));
     }
-    let name = in_path(path)?;
     let shown_name = name.clone();
     let secret = change(&app, &caller.namespace, move |secrets, namespace, now| {
         in_path_only(secrets.rotate(namespace, &name, overlap, now))
@@ -154,21 +153,11 @@ async fn rotate(
 /// Delete a name at once.
 #[utoipa::path(delete, path = "/v1/callback-secrets/{name}", tag = "callback-secrets",
     params(("name" = String, Path)), responses((status = 204), (status = "4XX", body = ProblemSchema)))]
-async fn delete(
-    State(app): State<App>,
-    caller: Caller,
-    path: Option<Path<String>>,
-    _: NoQuery,
-) -> ApiResult<StatusCode> {
+async fn delete(State(app): State<App>, caller: Caller, Id(name): Id<String>, _: NoQuery) -> ApiResult<StatusCode> {
     caller.require(Scope::Admin)?;
-    let name = in_path(path)?;
     change(&app, &caller.namespace, move |secrets, namespace, _| in_path_only(secrets.delete(namespace, &name)))
         .await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-fn in_path(path: Option<Path<String>>) -> ApiResult<String> {
-    path.map(|Path(name)| name).ok_or_else(ApiError::not_found)
 }
 
 /// A name in a path that could never exist is the same 404 as one that does not (semantics 37).

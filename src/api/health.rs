@@ -90,7 +90,7 @@ async fn ready(State(app): State<App>, Query(query): Query<Verbosity>) -> Respon
     (status, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
-/// Figures for Prometheus; they count over all namespaces, so the token must hold there (semantics 39).
+/// Figures for Prometheus. They count over all namespaces, so the token must hold in all of them.
 #[utoipa::path(get, path = "/metrics", tag = "health",
     responses((status = 200, content_type = "application/openmetrics-text", body = String),
               (status = "4XX", body = ProblemSchema)))]

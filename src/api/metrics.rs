@@ -6,9 +6,6 @@
 use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
 
-use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::Next;
-use axum::response::Response;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -21,7 +18,6 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::ledger::handle::{Ledger, Unavailable};
 use crate::ledger::ids::AgentKey;
 
-use super::App;
 use super::error::{ApiError, Code};
 
 /// Upper ends in seconds: from half a millisecond to a long-poll.
@@ -154,28 +150,11 @@ async fn gauges(ledger: &Ledger) -> Result<Registry, Unavailable> {
     }
 }
 
-/// Counts each call. Paths that match no route count as one, so that nobody can make labels.
-pub(in crate::api) async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
-    let method = known_method(request.method()).to_owned();
-    let start = tokio::time::Instant::now();
-    let response = next.run(request).await;
-    let status = response.status().as_u16();
-    let metrics = &app.metrics;
-    metrics.calls.get_or_create(&CallLabels { method: method.clone(), route: route.clone(), status }).inc();
-    metrics.seconds.get_or_create(&RouteLabels { method, route }).observe(start.elapsed().as_secs_f64());
-    response
-}
-
-fn known_method(method: &axum::http::Method) -> &'static str {
-    match method.as_str() {
-        "GET" => "GET",
-        "POST" => "POST",
-        "PUT" => "PUT",
-        "PATCH" => "PATCH",
-        "DELETE" => "DELETE",
-        "HEAD" => "HEAD",
-        "OPTIONS" => "OPTIONS",
-        _ => "other",
+impl Metrics {
+    /// Counts one call: its route, how it was answered and how long that took.
+    pub(in crate::api) fn count(&self, method: &'static str, route: String, status: u16, seconds: f64) {
+        let method = method.to_owned();
+        self.calls.get_or_create(&CallLabels { method: method.clone(), route: route.clone(), status }).inc();
+        self.seconds.get_or_create(&RouteLabels { method, route }).observe(seconds);
     }
 }

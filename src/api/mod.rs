@@ -11,6 +11,7 @@ mod batches;
 mod callback_secrets;
 mod callbacks;
 mod delivery;
+mod envelope;
 pub mod error;
 mod explain;
 pub mod extract;
@@ -18,6 +19,7 @@ mod framing;
 mod health;
 mod history;
 pub mod late_schemas;
+mod leftover;
 mod list;
 mod machine;
 pub mod metrics;
@@ -28,6 +30,9 @@ mod render;
 mod reports;
 pub mod schemas;
 pub mod server;
+#[cfg(test)]
+mod server_tests;
+mod socket;
 mod submission;
 mod submit;
 mod task_view;
@@ -151,9 +156,14 @@ fn routes() -> OpenApiRouter<App> {
 /// The whole API as one service.
 pub fn router(app: App) -> axum::Router {
     let (router, _document) = routes().split_for_parts();
-    router
+    enveloped(router, app)
+}
+
+/// Routes with what stands around all of them.
+fn enveloped(routes: axum::Router<App>, app: App) -> axum::Router {
+    routes
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)
-        .layer(axum::middleware::from_fn_with_state(app.clone(), metrics::count))
+        .layer(axum::middleware::from_fn_with_state(app.clone(), envelope::wrap))
         .with_state(app)
 }

@@ -2,36 +2,35 @@
 //!
 //! Why not `axum::serve`: half-sent requests would stay open for ever, nothing would bound the connections, and hyper
 //! alone takes ambiguous framing (proof 3.7). Here a head must arrive in time, a body too (in the extractors), the
-//! number of connections is bounded, and [`super::framing`] watches every byte that comes in.
+//! number of connections is bounded, [`super::socket`] watches every byte, and an answer that comes before its request
+//! was read can be read by the client all the same ([`super::leftover`]).
 //!
 //! This is the hot path of the whole hub, so a call meets one service, one router and no layer that is not needed.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::Request;
-use hyper::body::Incoming;
+use axum::http::HeaderValue;
+use axum::http::header::{CONNECTION, EXPECT};
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::Sleep;
 use tower::Service as _;
 
 use super::App;
-use super::delivery::Outbox;
-use super::framing::Framing;
+use super::framing::{MAX_HEAD, MAX_HEADERS};
+use super::leftover::{Leftover, Waits};
+use super::socket::{Link, Watched};
 
-/// The largest head of a request.
-const MAX_HEAD: usize = 64 << 10;
-/// The most headers of a request.
-const MAX_HEADERS: usize = 64;
 /// After an accept that failed (no file handles left) the loop breathes before it tries again.
 const BREATHE: Duration = Duration::from_millis(50);
 
@@ -49,8 +48,12 @@ impl Server {
     /// What the operating system says.
     pub async fn bind(address: SocketAddr, app: App) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let router = super::router(app.clone());
-        Ok(Self { listener, router, app })
+        Ok(Self::with_router(listener, super::router(app.clone()), app))
+    }
+
+    /// The same with a router that a test made.
+    pub(super) const fn with_router(listener: TcpListener, router: axum::Router, app: App) -> Self {
+        Self { listener, router, app }
     }
 
     /// Where it listens.
@@ -110,24 +113,15 @@ impl Server {
 }
 
 async fn serve(stream: TcpStream, router: axum::Router, app: &App, mut closing: watch::Receiver<()>) {
-    let outbox = Outbox::default();
-    let io = TokioIo::new(Watched {
-        stream,
-        framing: Framing::default(),
-        spoiled: false,
-        outbox: outbox.clone(),
-        stalled: None,
-        app: app.clone(),
-    });
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(outbox.clone());
-        router.clone().call(request)
-    });
+    let link = Link::default();
+    let io = TokioIo::new(Watched::new(stream, link.clone(), app.clone()));
+    let service = service_fn(move |request| answer(router.clone(), link.clone(), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.options.header_timeout)
-        .max_headers(MAX_HEADERS)
-        .max_header_size(MAX_HEAD)
+        // Above the hub's own limits, whose refusals say more.
+        .max_headers(2 * MAX_HEADERS)
+        .max_header_size(2 * MAX_HEAD)
         .serve_connection(io, service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -144,83 +138,28 @@ async fn serve(stream: TcpStream, router: axum::Router, app: &App, mut closing: 
     }
 }
 
-/// A stream whose incoming bytes are watched. At the first ambiguous byte hyper gets a NUL in its place, which no HTTP
-/// parser takes, and then the end of the stream: so it answers 400 and closes.
-///
-/// Outgoing bytes are watched too: a peer that takes none for the body timeout is cut off, and a flush tells the outbox
-/// that all it holds has been written.
-struct Watched {
-    stream: TcpStream,
-    framing: Framing,
-    spoiled: bool,
-    outbox: Outbox,
-    /// Running while the peer takes nothing.
-    stalled: Option<Pin<Box<Sleep>>>,
-    app: App,
+/// One call. Whatever it is answered, its client can read it.
+async fn answer(mut router: axum::Router, link: Link, request: Request<Incoming>) -> Result<Response, Infallible> {
+    if let Some(flaw) = link.flaw_of(&request) {
+        return Ok(last(flaw.problem().into_response()));
+    }
+    let (mut parts, body) = request.into_parts();
+    parts.extensions.insert(link.outbox.clone());
+    if body.is_end_stream() {
+        return router.call(Request::from_parts(parts, Body::empty())).await;
+    }
+    let waits = if parts.headers.contains_key(EXPECT) { Waits::Yes } else { Waits::No };
+    let leftover = Leftover::default();
+    let response = router.call(Request::from_parts(parts, leftover.lend(body))).await?;
+    if !link.is_broken() && leftover.is_read(waits).await {
+        return Ok(response);
+    }
+    link.linger();
+    Ok(last(response))
 }
 
-impl Watched {
-    /// Lets a write wait, but not for ever.
-    fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let patience = self.app.options.body_timeout;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        std::task::ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes no bytes")))
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.spoiled {
-            return Poll::Ready(Ok(()));
-        }
-        let before = buf.filled().len();
-        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let fresh = buf.filled().get(before..).unwrap_or_default();
-        if let Err((at, why)) = self.framing.feed(fresh) {
-            tracing::debug!(?why, "ambiguous framing");
-            self.app.metrics.malformed.inc();
-            self.spoiled = true;
-            if let Some(byte) = buf.filled_mut().get_mut(before + at) {
-                *byte = 0;
-            }
-            buf.set_filled(before + at + 1);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.bounded(cx, written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes the stream only when its own buffer is empty: then every answer so far is written.
-        std::task::ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.outbox.flushed();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.bounded(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
+/// The last answer on its connection, and says so.
+fn last(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }

@@ -25,7 +25,7 @@ use crate::ledger::time::Millis;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code, ProblemSchema};
-use super::extract::{Caller, Id, Json, JsonBytes, MaybeJson, NoQuery, Query, parse};
+use super::extract::{Caller, Id, Json, JsonBytes, MaybeJson, NoQuery, Query, parse, preferred_wait};
 use super::render;
 use super::submission::{MAX_KEY, TaskBody};
 use super::submit::{self, Accepted, Origin};
@@ -55,7 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     post, path = "/v1/tasks", tag = "tasks", request_body = TaskBody<'static>,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "Against double submission, 1 to 255 bytes"),
-        ("Prefer" = Option<String>, Header, description = "`wait=N` waits N seconds for the end"),
+        ("Prefer" = Option<String>, Header, description = "`wait=N` waits up to N seconds, 1 to 120, for the end; any other `wait` is refused, other preferences are ignored"),
     ),
     responses(
         (status = 202, body = Accepted), (status = 200, body = TaskView),
@@ -70,7 +70,7 @@ pub(super) async fn submit_task(
     JsonBytes(bytes): JsonBytes,
 ) -> ApiResult<Response> {
     caller.require(Scope::Submit)?;
-    let wait = preferred_wait(&headers)?;
+    let wait = preferred_wait(&headers, MAX_SYNC_S)?.map(Millis::secs);
     let key = idempotency_header(&headers)?;
     let body: TaskBody<'_> = parse(&bytes)?;
     let origin = Origin { sync_wait: wait, batch: None, key };
@@ -114,27 +114,6 @@ async fn end_of(app: &App, id: ReachId, wait: Duration) -> Result<Option<Task>, 
     watch
         .until(wait, || async move { Ok(app.ledger.task(id).await?.filter(|task| task.status.kind().is_terminal())) })
         .await
-}
-
-/// `Prefer: wait=N` among other preferences, which are ignored as RFC 7240 wants it.
-fn preferred_wait(headers: &HeaderMap) -> ApiResult<Option<Millis>> {
-    for header in headers.get_all("prefer") {
-        let text = header.to_str().map_err(|_| ApiError::new(Code::InvalidHeader, "Prefer is not ASCII"))?;
-        for preference in text.split(',') {
-            let name = preference.split(';').next().unwrap_or_default().trim();
-            if let Some((name, seconds)) = name.split_once('=')
-                && name.trim().eq_ignore_ascii_case("wait")
-            {
-                return match seconds.trim().trim_matches('"').parse::<u64>() {
-                    Ok(seconds @ 1..=MAX_SYNC_S) => Ok(Some(Millis::secs(seconds))),
-                    Ok(_) | Err(_) => {
-                        Err(ApiError::new(Code::InvalidHeader, format!("Prefer: wait takes 1 to {MAX_SYNC_S} seconds")))
-                    }
-                };
-            }
-        }
-    }
-    Ok(None)
 }
 
 /// The `Idempotency-Key` header: a structured string in quotes, or a bare token.

@@ -38,7 +38,7 @@ async fn without_a_valid_token_every_call_but_the_public_ones_is_401() {
 }
 
 /// The path with ids that parse and name nothing.
-fn filled(path: &str) -> String {
+pub(crate) fn filled(path: &str) -> String {
     path.replace("{reach_id}", "reach_01h455vb4pex5vsknk084sn02q")
         .replace("{batch_id}", "batch_01h455vb4pex5vsknk084sn02q")
         .replace("{callback_id}", "msg_01h455vb4pex5vsknk084sn02q")
@@ -48,7 +48,7 @@ fn filled(path: &str) -> String {
 }
 
 /// A body that gets through the door of that path; `null` for none.
-fn body_for(method: &str, path: &str) -> serde_json::Value {
+pub(crate) fn body_for(method: &str, path: &str) -> serde_json::Value {
     match (method, path) {
         ("post", "/v1/agents") => crate::world::registration("a", "a.b"),
         (_, path) if path.ends_with("/heartbeat") || path.ends_with("/offline") => json!({"incarnation": 1}),
@@ -137,4 +137,17 @@ async fn semantics_39_a_namespace_is_named_or_comes_from_the_token_and_another_i
     everywhere.get("/v1/agents").await.problem(400, "namespace-missing");
     assert_eq!(everywhere.get("/metrics").await.status, 200);
     home.get("/metrics").await.problem(403, "scope-missing");
+    // Calls about no namespace judge the header as all others do.
+    for path in ["/metrics", "/v1/cluster", "/v1/machine", "/v1/tasks"] {
+        let named = |caller: &crate::world::Client, namespace: &str| {
+            Answer::of(caller.request(Method::GET, path).header("Reach-Namespace", namespace.to_owned()))
+        };
+        for bad in ["../x", "", "a b", "a,b"] {
+            named(&everywhere, bad).await.problem(400, "invalid-header");
+        }
+        named(&home, "other").await.problem(404, "not-found");
+        assert_eq!(named(&everywhere, "home").await.status, 200, "{path}");
+        let twice = everywhere.request(Method::GET, path).header("Reach-Namespace", "a").header("Reach-Namespace", "a");
+        Answer::of(twice).await.problem(400, "invalid-header");
+    }
 }

@@ -29,10 +29,66 @@ async fn ambiguous_framing_is_answered_400_and_the_connection_is_closed() {
         "POST /v1/agents HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
         "POST /v1/agents HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd",
         "POST /v1/agents HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "GET  /livez HTTP/1.1\r\nHost: a\r\n\r\n",
+        "G(T /livez HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /livez HTTP/9.9\r\nHost: a\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "GET /livez HTTP/1.1\r\nHost: a\r\nX: a\u{1}b\r\n\r\n",
+        "hello\r\n",
     ] {
         let text = exchange(&world, bad.as_bytes()).await;
         assert!(text.starts_with("HTTP/1.1 400"), "{bad:?}: {text:?}");
-        assert_eq!(text.matches("HTTP/1.1").count(), 1, "one answer only: {text:?}");
+        assert_eq!(text.matches("HTTP/1.1 4").count(), 1, "one answer only: {text:?}");
+        assert!(text.contains("application/problem+json") && text.contains("malformed-request"), "{bad:?}: {text}");
+        assert!(text.to_lowercase().contains("connection: close"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_without_end_is_431_and_those_before_it_are_answered() {
+    let world = World::start().await;
+    let many = format!("GET /livez HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(64));
+    let long = format!("GET /livez HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(70_000));
+    let target = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "y".repeat(70_000));
+    for bad in [many, long, target] {
+        let text = exchange(&world, format!("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n{bad}").as_bytes()).await;
+        let statuses: Vec<&str> =
+            text.match_indices("HTTP/1.1 ").filter_map(|(at, _)| text.get(at + 9..at + 12)).collect();
+        assert_eq!(statuses, ["200", "431"], "{text}");
+        assert!(text.contains("head-too-large"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_comes_byte_by_byte_is_read_and_judged_as_a_whole() {
+    let world = World::start().await;
+    for (last, wanted) in [("Connection: close\r\n\r\n", "200"), ("Connection : close\r\n\r\n", "400")] {
+        let mut stream = TcpStream::connect(world.url.strip_prefix("http://").unwrap()).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        for byte in format!("GET /livez HTTP/1.1\r\nHost: a\r\n\r\nGET /livez HTTP/1.1\r\nHost: a\r\n{last}").bytes() {
+            stream.write_all(&[byte]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let statuses: Vec<&str> =
+            text.match_indices("HTTP/1.1 ").filter_map(|(at, _)| text.get(at + 9..at + 12)).collect();
+        assert_eq!(statuses, ["200", wanted], "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_chunk_is_a_problem_and_the_end_of_its_connection() {
+    let world = World::start().await;
+    let head = format!(
+        "POST /v1/agents HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nAuthorization: Bearer {}\r\n\
+         Transfer-Encoding: chunked\r\n\r\n",
+        crate::world::DEV_TOKEN
+    );
+    for bad in ["zz\r\n", "3\r\nabcd\r\n0\r\n\r\n", "0x3\r\nabc\r\n0\r\n\r\n"] {
+        let text = exchange(&world, format!("{head}{bad}").as_bytes()).await;
+        assert!(text.starts_with("HTTP/1.1 400") && text.contains("malformed-request"), "{bad:?}: {text}");
+        assert!(text.to_lowercase().contains("connection: close"), "{text}");
     }
 }
 

@@ -90,6 +90,12 @@ async fn a_time_without_an_offset_is_refused_in_words() {
     let answer = world.dev.post("/v1/tokens", body).await;
     answer.problem_at(422, "invalid-field", "/expires_at");
     assert!(answer.text.contains("no offset"), "{}", answer.text);
+    for offset in ["+24:00", "-25:59", "+99:00"] {
+        let body = json!({"name": "x", "scopes": ["read"], "expires_at": format!("2099-01-01T00:00:00{offset}")});
+        world.dev.post("/v1/tokens", body).await.problem_at(422, "invalid-field", "/expires_at");
+        let task = json!({"capability": "a.b", "deadline": format!("2099-01-01T00:00:00{offset}")});
+        world.dev.post("/v1/tasks", task).await.problem_at(422, "invalid-field", "/deadline");
+    }
     let body = json!({"name": "x", "scopes": ["read"], "expires_at": "2099-01-01T00:00:00+08:00"});
     let made = world.dev.post("/v1/tokens", body).await;
     assert_eq!(made.status, 201, "{}", made.text);
@@ -161,4 +167,88 @@ async fn a_body_whose_fields_may_all_be_left_out_may_be_left_out() {
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
     }
     Answer::of(world.dev.request(Method::POST, "/v1/tasks")).await.problem(415, "unsupported-media-type");
+}
+
+#[tokio::test]
+async fn whatever_stands_in_a_path_or_query_is_answered_by_a_problem_on_every_route() {
+    let world = World::start().await;
+    let paths = agent_reach::api::openapi::document()["paths"].as_object().unwrap();
+    let mut with_ids = 0;
+    for (path, item) in paths {
+        for method in item.as_object().unwrap().keys() {
+            let verb = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let call = |path: String| {
+                let body = crate::access::body_for(method, &path);
+                let call = world.dev.request(verb.clone(), &path);
+                Answer::of(if body.is_null() { call } else { call.json(&body) })
+            };
+            if let (Some(start), Some(end)) = (path.find('{'), path.find('}')) {
+                with_ids += 1;
+                for id in ["%ff", "%00", "%e2%80%ae", "a%2fb", "..%2f..", "%c0%af", "%zz", "%", "\u{202e}"] {
+                    let answer = call(format!("{}{id}{}", &path[..start], &path[end + 1..])).await;
+                    answer.problem(404, "not-found");
+                }
+            }
+            for query in ["%ff=1", "x=%ff", "unknown=1", "%zz", "limit=1&limit=1", "="] {
+                let answer = call(format!("{}?{query}", crate::access::filled(path))).await;
+                assert_eq!(answer.header("content-type"), "application/problem+json", "{method} {path}?{query}");
+                // What a path without its thing is asked is judged after the query.
+                answer.problem(400, "invalid-query");
+            }
+        }
+    }
+    assert!(with_ids > 15, "{with_ids}");
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_refused_on_every_route_that_takes_one() {
+    let world = World::start().await;
+    let paths = agent_reach::api::openapi::document()["paths"].as_object().unwrap();
+    let mut seen = 0;
+    for (path, item) in paths {
+        for (method, operation) in item.as_object().unwrap() {
+            if operation["requestBody"].is_null() {
+                continue;
+            }
+            seen += 1;
+            let verb = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let call = |coding: &str| {
+                let call = world.dev.request(verb.clone(), &crate::access::filled(path));
+                let call =
+                    call.header("content-type", "application/json").header("content-encoding", coding.to_owned());
+                Answer::of(call.body("{}"))
+            };
+            for coding in ["gzip", "br", "identity, gzip", ""] {
+                let answer = call(coding).await;
+                answer.problem(415, "unsupported-encoding");
+                assert_eq!(answer.header("accept-encoding"), "identity");
+            }
+            assert_ne!(call("Identity").await.status, 415, "{method} {path}");
+        }
+    }
+    assert!(seen > 12, "{seen}");
+}
+
+#[tokio::test]
+async fn a_callers_trace_is_in_every_answer_and_goes_on_with_its_task() {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let traced = |method: Method, path: &str| world.dev.request(method, path).header("traceparent", TRACE);
+    let task = traced(Method::POST, "/v1/tasks").json(&json!({"capability": "text.count"}));
+    let task = Answer::of(task).await;
+    assert_eq!((task.status, task.header("traceparent")), (202, TRACE));
+    for (path, status) in [("/v1/tasks", 200), ("/v1/nothing", 404), ("/livez", 200), ("/v1/agents?x=1", 400)] {
+        let answer = Answer::of(traced(Method::GET, path)).await;
+        assert_eq!((answer.status, answer.header("traceparent")), (status, TRACE), "{path}");
+    }
+    assert_eq!(world.dev.get("/livez").await.header("traceparent"), "", "none is made up");
+    for bad in ["", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", "x"] {
+        let call = world.dev.request(Method::GET, "/livez").header("traceparent", bad);
+        let answer = Answer::of(call).await;
+        assert_eq!((answer.status, answer.header("traceparent")), (200, ""), "{bad:?}");
+    }
+    assert_eq!(crate::work::claim(&world.dev, "w-1").await["traceparent"], TRACE);
+    let history = world.dev.get(&format!("/v1/tasks/{}/history", task.json()["reach_id"].as_str().unwrap())).await;
+    assert_eq!(history.json()["events"][0]["trace"], TRACE, "{}", history.text);
 }

@@ -9,6 +9,7 @@ mod access;
 mod agents;
 mod batches;
 mod bounds;
+mod early;
 mod edge;
 mod feed;
 mod handing;

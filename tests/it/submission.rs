@@ -138,7 +138,11 @@ async fn semantics_33_a_synchronous_call_answers_with_the_end_or_after_its_wait(
     assert_eq!(work.await.unwrap().status, 200);
     let late = Answer::of(call("wait=1").json(&json!({"capability": "text.count"}))).await;
     assert_eq!(late.status, 202, "{}", late.text);
-    Answer::of(call("wait=121").json(&json!({"capability": "text.count"}))).await.problem(400, "invalid-header");
+    for bad in ["wait=121", "wait=0", "wait=soon", "wait", "wait=+5"] {
+        Answer::of(call(bad).json(&json!({"capability": "text.count"}))).await.problem(400, "invalid-header");
+    }
+    let other = Answer::of(call("handling=strict; wait=5").json(&json!({"capability": "text.count"}))).await;
+    assert_eq!((other.status, other.header("preference-applied")), (202, ""), "what is not known is ignored");
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ codes! {
     /// No namespace was named.
     NamespaceMissing "namespace-missing" BAD_REQUEST "The call names no namespace" "This token holds in every namespace: name one in the Reach-Namespace header."
     /// The framing of the request is ambiguous.
-    MalformedRequest "malformed-request" BAD_REQUEST "The HTTP request is malformed" "Send exactly one Host and one way of framing the body."
+    MalformedRequest "malformed-request" BAD_REQUEST "The HTTP request is malformed" "Correct what the detail names; the connection is closed."
     /// No or no valid token.
     Unauthenticated "unauthenticated" UNAUTHORIZED "A valid token is needed" "Send Authorization: Bearer with a token that is neither revoked nor expired."
     /// The token lacks a scope.
@@ -108,6 +108,8 @@ codes! {
     ResultTooLarge "result-too-large" PAYLOAD_TOO_LARGE "The result is too large; the task has failed" "Store the result elsewhere and complete with a reference to it."
     /// Another content type is needed.
     UnsupportedMediaType "unsupported-media-type" UNSUPPORTED_MEDIA_TYPE "The content type is not taken here" "Send the content type that the detail names."
+    /// A compressed body.
+    UnsupportedEncoding "unsupported-encoding" UNSUPPORTED_MEDIA_TYPE "The content encoding is not taken here" "Send the body as it is, without Content-Encoding."
     /// A field that does not exist.
     UnknownField "unknown-field" UNPROCESSABLE_ENTITY "A field is unknown" "Remove or correct the field that the pointer names."
     /// A field that is wrong or missing.
@@ -134,6 +136,8 @@ codes! {
     QueueFull "queue-full" TOO_MANY_REQUESTS "A queue bound is reached" "Try again after Retry-After, or submit with a higher class of service."
     /// Too many calls.
     RateLimited "rate-limited" TOO_MANY_REQUESTS "Too many calls" "Try again after Retry-After."
+    /// A head without end.
+    HeadTooLarge "head-too-large" REQUEST_HEADER_FIELDS_TOO_LARGE "The request's head is too large" "Send fewer and shorter headers."
     /// The hub stopped before it could know.
     OutcomeUnknown "outcome-unknown" INTERNAL_SERVER_ERROR "The hub can't say whether the call took effect" "Send it again with the same idempotency key, or read back what holds."
     /// A bug.

@@ -9,7 +9,7 @@ mod from;
 use std::fmt;
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::ser::SerializeMap as _;
@@ -198,6 +198,9 @@ impl IntoResponse for ApiError {
         }
         if self.0.code == Code::Unauthenticated {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"agent-reach\""));
+        }
+        if self.0.code == Code::UnsupportedEncoding {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         response
     }

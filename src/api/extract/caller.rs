@@ -6,16 +6,19 @@ use axum::http::request::Parts;
 
 use crate::api::App;
 use crate::api::auth::token::{DEV_TOKEN_ID, Grant, verify};
+use crate::api::envelope;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::ledger::ids::{AgentId, AgentKey, Capability, Incarnation, Namespace, TokenId, TraceContext};
 use crate::ledger::machine::access::{Reach, Scope};
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::event::Actor;
 
-/// A verified token without a namespace yet: for calls about the whole hub.
+/// A verified token, whose namespace need not be known: for calls about the whole hub.
 #[derive(Debug, Clone)]
 pub struct Bearer {
     grant: Grant,
+    /// The namespace that the call names: one that this token holds in.
+    named: Option<Namespace>,
     /// The caller's trace, if it sent a valid one.
     pub trace: Option<TraceContext>,
 }
@@ -38,9 +41,13 @@ impl FromRequestParts<App> for Bearer {
         let access = app.ledger.published().access;
         let grant = verify(shown, &access, app.options.dev.as_ref(), app.ledger.now())
             .ok_or_else(|| ApiError::from(Code::Unauthenticated))?;
-        // W3C Trace Context: what does not parse is ignored, never refused.
-        let trace = parts.headers.get("traceparent").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
-        Ok(Self { grant, trace })
+        let trace = envelope::trace(&parts.headers);
+        let bearer = Self { grant, named: named_namespace(parts)?, trace };
+        // Another's namespace looks like one that does not exist, also to calls that are about no namespace.
+        match &bearer.named {
+            Some(named) if !bearer.reaches(named) => Err(ApiError::not_found()),
+            Some(_) | None => Ok(bearer),
+        }
     }
 }
 
@@ -49,17 +56,12 @@ impl FromRequestParts<App> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let bearer = Bearer::from_request_parts(parts, app).await?;
-        let named = named_namespace(parts)?;
         let token = bearer.id();
-        let namespace = match (&bearer.grant, bearer.grant.token().map(|token| &token.reach), named) {
-            (Grant::Dev(_), _, Some(named)) | (Grant::Stored(..), Some(Reach::All), Some(named)) => named,
-            (Grant::Dev(home), _, None) => home.clone(),
-            (Grant::Stored(..), Some(Reach::One(home)), None) => home.clone(),
-            (Grant::Stored(..), Some(Reach::One(home)), Some(named)) if named == *home => named,
-            // Another's namespace looks like one that does not exist.
-            (Grant::Stored(..), Some(Reach::One(_)), Some(_)) => return Err(ApiError::not_found()),
-            (Grant::Stored(..), Some(Reach::All), None) => return Err(Code::NamespaceMissing.into()),
-            (Grant::Stored(..), None, _) => return Err(Code::Unauthenticated.into()),
+        let namespace = match (&bearer.named, &bearer.grant, bearer.grant.token().map(|token| &token.reach)) {
+            (Some(named), _, _) => named.clone(),
+            (None, Grant::Dev(home), _) | (None, Grant::Stored(..), Some(Reach::One(home))) => home.clone(),
+            (None, Grant::Stored(..), Some(Reach::All)) => return Err(Code::NamespaceMissing.into()),
+            (None, Grant::Stored(..), None) => return Err(Code::Unauthenticated.into()),
         };
         Ok(Self { bearer, token, namespace })
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt as _;
@@ -103,8 +103,12 @@ async fn json_bytes(request: Request, app: &App) -> ApiResult<Bytes> {
 /// Checks the content type against those taken here; answers which one it is.
 ///
 /// # Errors
-/// 415 `unsupported-media-type`, naming them.
+/// 415 `unsupported-media-type`, naming them; 415 `unsupported-encoding` for a compressed body.
 pub fn expect_content_type(headers: &HeaderMap, taken: &[&'static str]) -> ApiResult<&'static str> {
+    let plain = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
+        return Err(Code::UnsupportedEncoding.into());
+    }
     let mut all = headers.get_all(CONTENT_TYPE).iter();
     let sent = match (all.next(), all.next()) {
         (Some(one), None) => one.to_str().unwrap_or(""),

@@ -4,6 +4,7 @@
 
 mod caller;
 mod json;
+mod prefer;
 mod strict;
 mod time;
 
@@ -18,6 +19,7 @@ use super::error::{ApiError, Code};
 
 pub use caller::{Bearer, Caller};
 pub use json::{Json, JsonBytes, MAX_BODY, MaybeJson, WithBytes, expect_content_type, parse, parse_checked, read_body};
+pub use prefer::preferred_wait;
 pub use strict::MAX_DEPTH;
 pub use time::WireTime;
 

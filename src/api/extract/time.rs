@@ -21,13 +21,25 @@ impl WireTime {
         if text.len() > 40 || !matches!(separator, Some(b'T' | b't')) || text.contains('[') {
             return Err(SHAPE);
         }
-        let Ok(at) = text.parse::<jiff::Timestamp>() else {
+        let Some(at) = text.parse::<jiff::Timestamp>().ok().filter(|_| has_offset(text)) else {
             let naive = text.parse::<jiff::civil::DateTime>().is_ok();
             return Err(if naive { "the time has no offset: append Z or an offset such as +08:00" } else { SHAPE });
         };
         u64::try_from(at.as_millisecond())
             .map(|millis| Self(Timestamp(millis)))
             .map_err(|_| "the time lies before 1970")
+    }
+}
+
+/// `Z`, or hours up to 23 and minutes up to 59: the parser knows wider offsets that no RFC 3339 time has.
+fn has_offset(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    match bytes.last_chunk::<6>() {
+        _ if bytes.ends_with(b"Z") || bytes.ends_with(b"z") => true,
+        Some([b'+' | b'-', h @ b'0'..=b'2', hh @ b'0'..=b'9', b':', b'0'..=b'5', b'0'..=b'9']) => {
+            (*h, *hh) < (b'2', b'4')
+        }
+        Some(_) | None => false,
     }
 }
 
@@ -59,6 +71,10 @@ mod tests {
         assert_eq!(WireTime::parse("2026-01-01T00:00:00Z"), Ok(WireTime(Timestamp(1_767_225_600_000))));
         assert_eq!(WireTime::parse("2026-01-01T08:00:00.5+08:00"), Ok(WireTime(Timestamp(1_767_225_600_500))));
         assert!(WireTime::parse("2026-01-01T00:00:00").unwrap_err().contains("no offset"));
+        assert!(WireTime::parse("2026-01-01T00:00:00-23:59").is_ok());
+        for offset in ["+24:00", "-24:00", "+25:59", "+08", "+0800", "+08:60", "+08:00:30", "+99:99"] {
+            assert!(WireTime::parse(&format!("2026-01-01T00:00:00{offset}")).is_err(), "{offset}");
+        }
         for bad in ["", "2026-01-01", "now", "2026-01-01 00:00:00Z", "2026-13-01T00:00:00Z", "1960-01-01T00:00:00Z"] {
             assert!(WireTime::parse(bad).is_err(), "{bad}");
         }
