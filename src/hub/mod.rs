@@ -5,6 +5,7 @@
 //! stop:  no submits → no new dispatches, pushes, callbacks → door closes → clean-stop event → fsync
 //! ```
 
+pub mod folder;
 pub mod guardian;
 
 use std::net::SocketAddr;
@@ -33,7 +34,7 @@ use crate::ledger::time::Clock;
 use crate::recovery::{self, Recovery};
 use crate::scheduler::outbound;
 use crate::scheduler::outbound::guard::Guard;
-use crate::scheduler::outbound::secrets::Secrets;
+use crate::scheduler::outbound::secrets::{SecretError, Secrets};
 use crate::scheduler::plan::Scheduler;
 
 use guardian::{Guardian, Watermarks};
@@ -108,14 +109,33 @@ pub enum StartError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// The address can't be listened on.
-    #[error("can't listen on {address}: {why}")]
+    #[error("can't listen on {address}: {source}")]
     Listen {
         /// Which one.
         address: SocketAddr,
         /// Why.
+        source: std::io::Error,
+    },
+    /// The data folder can't be made or written.
+    #[error("can't write {path}: {source}")]
+    Folder {
+        /// It, or a file in it.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The callback secrets can't be opened.
+    #[error(
+        "{path}: {why}. Restore it from the backup of this data folder, or give the secrets up with `reach repair \
+         --accept-loss`"
+    )]
+    Secrets {
+        /// Their file.
+        path: PathBuf,
+        /// Why.
         why: String,
     },
-    /// Callback secrets or anything else could not be read.
+    /// Anything else: our own fault.
     #[error("{0}")]
     Other(String),
 }
@@ -155,8 +175,7 @@ impl Hub {
             FirstToken::Write => ensure_admin(&ledger, &folder).await?,
             FirstToken::None => None,
         };
-        let secrets = Secrets::open(folder.join(SECRETS_FILE), &keys).map_err(|e| StartError::Other(e.to_string()))?;
-        let secrets = Arc::new(secrets);
+        let secrets = Arc::new(open_secrets(&folder, &keys)?);
         let guard = Arc::new(options.guard);
         let app = api::App::new(api::Parts {
             ledger: ledger.clone(),
@@ -169,7 +188,7 @@ impl Hub {
         tokio::spawn(api::late_schemas::keep_checking(ledger.clone(), Arc::clone(&app.schemas)));
         let server = Server::bind(options.listen, app)
             .await
-            .map_err(|why| StartError::Listen { address: options.listen, why: why.to_string() })?;
+            .map_err(|source| StartError::Listen { address: options.listen, source })?;
         let address = server.address().map_err(|why| StartError::Other(why.to_string()))?;
         let guardian = Guardian::spawn(
             ledger.clone(),
@@ -266,9 +285,8 @@ async fn open(home: Home, options: StoreOptions) -> Result<(Arc<dyn Store>, Keys
             use std::os::unix::fs::DirBuilderExt as _;
             let opened = tokio::task::spawn_blocking(move || {
                 // Payloads lie in it: nobody else on the machine may read it.
-                std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
-                    StartError::Other(format!("can't make the data folder {}: {error}", folder.display()))
-                })?;
+                let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+                made.map_err(|source| StartError::Folder { path: folder.clone(), source })?;
                 let keys = keyfile::load_or_create(&folder)?;
                 let store: Arc<dyn Store> = Arc::new(FjallStore::open(&folder, &options)?);
                 Ok::<_, StartError>((store, keys, folder))
@@ -276,6 +294,16 @@ async fn open(home: Home, options: StoreOptions) -> Result<(Arc<dyn Store>, Keys
             opened.await.map_err(|error| StartError::Other(error.to_string()))?
         }
     }
+}
+
+fn open_secrets(folder: &std::path::Path, keys: &Keys) -> Result<Secrets, StartError> {
+    let path = folder.join(SECRETS_FILE);
+    Secrets::open(path.clone(), keys).map_err(|error| match error {
+        SecretError::Disk(source) => StartError::Folder { path, source },
+        error @ (SecretError::Refused(_) | SecretError::Sealed | SecretError::Random(_)) => {
+            StartError::Secrets { path, why: error.to_string() }
+        }
+    })
 }
 
 /// The first start of a hub without tokens: draws the admin token and writes it where only its owner can read it. The
@@ -287,7 +315,7 @@ async fn ensure_admin(ledger: &Ledger, folder: &std::path::Path) -> Result<Optio
     }
     let minted = token::Minted::draw().map_err(|error| other(error.to_string()))?;
     let path = folder.join(ADMIN_TOKEN_FILE);
-    minted.write_to(&path).map_err(|error| other(format!("can't write {}: {error}", path.display())))?;
+    minted.write_to(&path).map_err(|source| StartError::Folder { path: path.clone(), source })?;
     let command = Command::CreateToken { token: Box::new(token::admin(&minted, ledger.now())) };
     match ledger.propose(Proposal::by_hub(None, command)).await {
         Ok(_) => Ok(Some(path)),

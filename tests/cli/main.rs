@@ -1,5 +1,6 @@
 //! The `reach` binary as people and scripts meet it: what it prints where, and how it ends.
 
+mod damage;
 mod hub;
 mod offline;
 mod running;

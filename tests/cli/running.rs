@@ -127,7 +127,7 @@ fn a_stopped_ledger_verifies_and_a_running_one_is_refused() {
     hub.json(&["submit", "idle.work"]);
     let path = data.to_str().expect("UTF-8");
     let busy = hub.reach(&["verify", "--data", path]);
-    assert_eq!(code(&busy), 1, "{}", stdout(&busy));
+    assert_eq!(code(&busy), 75, "{}", stdout(&busy));
     assert_eq!(hub.stop(), 0);
     let output = reach().args(["verify", "--output", "json", "--data", path]).output().expect("starts");
     assert_eq!(code(&output), 0, "{}", stderr(&output));
@@ -174,7 +174,7 @@ fn a_second_process_on_the_same_data_folder_is_refused_clearly_and_the_first_goe
     let data = folder.path().join("data");
     let hub = Hub::dev(&data);
     let second = reach().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).output().expect("starts");
-    assert_ne!(code(&second), 0);
+    assert_eq!(code(&second), 75);
     assert!(stderr(&second).contains("in use by another process"), "{}", stderr(&second));
     assert!(hub.json(&["agents", "list"]).is_array(), "the first one still answers");
     assert_eq!(hub.stop(), 0);
@@ -188,12 +188,12 @@ fn an_unreadable_key_file_and_a_lost_ledger_are_told_with_what_to_do() {
     let keys = data.join("keys");
     std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o644)).expect("the file is ours");
     let open = reach().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).output().expect("starts");
-    assert_ne!(code(&open), 0);
+    assert_eq!(code(&open), 77);
     assert!(stderr(&open).contains("keys"), "{}", stderr(&open));
     std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).expect("the file is ours");
     std::fs::remove_dir_all(data.join("ledger")).expect("the folder is ours");
     let lost = reach().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).output().expect("starts");
-    assert_ne!(code(&lost), 0);
+    assert_eq!(code(&lost), 65);
     let said = stderr(&lost);
     assert!(said.contains("reach verify") && said.contains("--accept-loss"), "{said}");
 }

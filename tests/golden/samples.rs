@@ -47,7 +47,8 @@ fn actors() -> [Actor; 3] {
 
 /// One event of each body; envelopes take turns.
 pub(crate) fn events() -> Vec<Event> {
-    let bodies = [hub(), agents(), submissions(), tasks(), outcomes(), callbacks(), batches(), access()].concat();
+    let bodies =
+        [hub(), agents(), submissions(), tasks(), outcomes(), callbacks(), batches(), access(), later()].concat();
     let envelope = |(n, body): (usize, EventBody)| {
         let full = n % 2 == 0;
         Event {
@@ -62,6 +63,11 @@ pub(crate) fn events() -> Vec<Event> {
         }
     };
     bodies.into_iter().enumerate().map(envelope).collect()
+}
+
+/// Shapes that came after the others: at the end, because a sample's place is in its bytes.
+fn later() -> Vec<EventBody> {
+    vec![TaskOrphaned { task: TASK, attempt: ATTEMPT, cause: OrphanCause::LossAccepted }.into()]
 }
 
 fn hub() -> Vec<EventBody> {

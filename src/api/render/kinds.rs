@@ -256,6 +256,7 @@ pub(crate) const fn orphan_cause(cause: OrphanCause) -> &'static str {
         OrphanCause::AgentLeft => "agent-left",
         OrphanCause::AgentReplaced => "agent-replaced",
         OrphanCause::AgentDrained => "agent-drained",
+        OrphanCause::LossAccepted => "loss-accepted",
     }
 }
 

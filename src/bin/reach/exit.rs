@@ -1,7 +1,12 @@
 //! How a command ends: exit codes that scripts can use, and errors that say what to do next.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 
+use agent_reach::hub::StartError;
+use agent_reach::ledger::launch::LaunchError;
+use agent_reach::ledger::store::fjall::OpenError;
+use agent_reach::ledger::store::keyfile::KeyFileError;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -26,8 +31,70 @@ pub(crate) enum Code {
     Timeout = 7,
     /// The hub does not answer.
     Unreachable = 8,
-    /// The ledger failed: what was not acknowledged may be there or not.
+    /// The data folder is damaged, or acknowledged events are lost.
+    Damaged = 65,
+    /// The ledger failed, or anything else that is our own fault: what was not acknowledged may be there or not.
     LedgerFailed = 70,
+    /// The disk failed while the folder was opened.
+    Disk = 74,
+    /// Another process has the folder or the address: it may be free later.
+    Busy = 75,
+    /// The folder was written by a newer program.
+    Newer = 76,
+    /// The folder or one of its files may not be read or written, or is open to others.
+    Permission = 77,
+    /// The machine or the configuration must be changed first: the address can't be listened on, the clock is far ahead.
+    Config = 78,
+}
+
+/// The exit code for a data folder that can't be opened.
+pub(crate) fn opening(error: &OpenError) -> Code {
+    match error {
+        OpenError::Io { source, .. } => disk(source),
+        OpenError::InUse(_) => Code::Busy,
+        OpenError::Newer { .. } => Code::Newer,
+        OpenError::Lost { .. }
+        | OpenError::Diverged { .. }
+        | OpenError::NoMark { .. }
+        | OpenError::Damaged { .. }
+        | OpenError::File { .. }
+        | OpenError::Engine { .. } => Code::Damaged,
+        OpenError::Keys(error) => key_file(error),
+    }
+}
+
+/// The exit code for a key file that can't be used.
+pub(crate) fn key_file(error: &KeyFileError) -> Code {
+    match error {
+        KeyFileError::Missing(_) | KeyFileError::Damaged { .. } => Code::Damaged,
+        KeyFileError::Open { .. } => Code::Permission,
+        KeyFileError::Newer { .. } => Code::Newer,
+        KeyFileError::Io { source, .. } => disk(source),
+        KeyFileError::Random(_) => Code::LedgerFailed,
+    }
+}
+
+/// The exit code for a hub that does not start.
+pub(crate) fn starting(error: &StartError) -> Code {
+    match error {
+        StartError::Store(error) => opening(error),
+        StartError::Keys(error) => key_file(error),
+        StartError::Launch(LaunchError::Fold(_)) | StartError::Secrets { .. } => Code::Damaged,
+        StartError::Launch(LaunchError::ClockAhead { .. }) => Code::Config,
+        StartError::Launch(LaunchError::Start(_)) | StartError::Other(_) => Code::LedgerFailed,
+        StartError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => Code::Busy,
+        StartError::Listen { source, .. } if source.kind() == ErrorKind::PermissionDenied => Code::Permission,
+        StartError::Listen { .. } => Code::Config,
+        StartError::Folder { source, .. } => disk(source),
+    }
+}
+
+fn disk(error: &std::io::Error) -> Code {
+    if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) {
+        Code::Permission
+    } else {
+        Code::Disk
+    }
 }
 
 /// An RFC 9457 problem, as the hub sends it.

@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::child;
 use crate::client::Secret;
-use crate::exit::{Code, Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome, starting};
 use crate::output;
 
 /// The namespace that a development hub opens.
@@ -116,7 +116,7 @@ async fn live(config: Config, dev: Option<DevToken>, leap: ClockLeap, drawn: Opt
     let mut stops = Stops::new()?;
     let mut hub = Box::pin(Hub::start(config.hub_options(dev, leap)))
         .await
-        .map_err(|error| Failure::new(format!("the hub does not start: {error}")))?;
+        .map_err(|error| Failure::Other(starting(&error), format!("the hub does not start: {error}")))?;
     if let Some(token) = &drawn {
         output::data(&format!("token: {}", token.expose()));
     }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use agent_reach::config::Config;
-use agent_reach::ledger::store::verify::{Problem, VerifyReport, accept_loss, verify};
+use agent_reach::hub::folder::{Repaired, accept_loss, verify};
+use agent_reach::ledger::store::verify::{Accepted, Lost, Mended, Problem, RepairError, VerifyReport};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::exit::{Code, Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome, key_file, opening};
 use crate::output::{self, Chatter, Format};
 
 /// What to check.
@@ -18,7 +19,7 @@ pub(crate) struct Verify {
     data: Option<PathBuf>,
 }
 
-/// Checks it: exit code 1 when anything is damaged.
+/// Checks it: exit code 65 when anything is damaged.
 pub(crate) fn run(args: &Verify, format: Format, chatter: Chatter) -> Outcome {
     let data = folder(args.data.as_deref())?;
     let bar = output::progress(0, "events checked", chatter);
@@ -27,9 +28,9 @@ pub(crate) fn run(args: &Verify, format: Format, chatter: Chatter) -> Outcome {
         bar.set_position(seq);
     });
     bar.finish_and_clear();
-    let report = checked.map_err(|error| Failure::new(error.to_string()))?;
+    let report = checked.map_err(|error| Failure::Other(opening(&error), error.to_string()))?;
     print(&report, format);
-    if report.is_sound() { Ok(()) } else { Err(Failure::Told(Code::Failure)) }
+    if report.is_sound() { Ok(()) } else { Err(Failure::Told(Code::Damaged)) }
 }
 
 /// What to give up.
@@ -43,27 +44,104 @@ pub(crate) struct Repair {
     accept_loss: bool,
 }
 
-/// Goes on from the last good event in a new lineage; the damaged ledger is kept beside.
+/// Goes on from the last sound event in a new lineage; whatever is replaced is kept beside.
 pub(crate) fn repair(args: &Repair, format: Format) -> Outcome {
     let data = folder(args.data.as_deref())?;
-    let accepted = accept_loss(&data).map_err(|error| Failure::new(error.to_string()))?;
-    let lost = accepted.lost_up_to.map(|seq| seq.0);
+    let repaired = accept_loss(&data).map_err(|error| repair_failure(&error))?;
     if format == Format::Json {
-        output::json(&json!({
-            "at_seq": accepted.at_seq.0, "lost_up_to": lost, "kept": accepted.kept.display().to_string(),
-        }));
+        output::json(&repaired_json(&repaired));
     } else {
-        output::data(&format!(
-            "goes on from seq {}; the damaged ledger is kept in {}",
-            accepted.at_seq,
-            accepted.kept.display()
-        ));
-        match lost {
-            Some(seq) => output::note(&format!("lost: the events after seq {} up to seq {seq}", accepted.at_seq)),
-            None => output::note("no event is known to be lost"),
-        }
+        tell(&repaired);
     }
     Ok(())
+}
+
+fn repaired_json(repaired: &Repaired) -> Value {
+    let path = |path: &Path| path.display().to_string();
+    let (keys, keys_kept) = match &repaired.keys {
+        Mended::Sound => ("sound", None),
+        Mended::PutRight { kept } => ("put-right", Some(path(kept))),
+        Mended::DrawnAnew { kept } => ("drawn-anew", kept.as_deref().map(path)),
+    };
+    let mut shown = json!({
+        "ledger": if repaired.ledger.is_some() { "new-lineage" } else { "sound" },
+        "keys": keys, "keys_kept": keys_kept, "secrets_kept": repaired.secrets.as_deref().map(path),
+    });
+    if let (Some(accepted), Some(fields)) = (&repaired.ledger, shown.as_object_mut()) {
+        let (lost, lost_up_to) = match accepted.lost {
+            Lost::Nothing => ("nothing", None),
+            Lost::UpTo(seq) => ("events", Some(seq.0)),
+            Lost::Unknown => ("unknown", None),
+        };
+        let first_lost = lost_up_to.map(|_| accepted.at_seq.next().0);
+        let more = json!({
+            "at_seq": accepted.at_seq.0, "lost": lost, "first_lost": first_lost, "lost_up_to": lost_up_to,
+            "bodies_lost": accepted.bodies_lost, "payloads_lost": accepted.payloads_lost,
+            "orphaned": accepted.orphaned, "kept": path(&accepted.kept),
+        });
+        fields.extend(more.as_object().cloned().unwrap_or_default());
+    }
+    shown
+}
+
+fn tell(repaired: &Repaired) {
+    match &repaired.ledger {
+        None => output::data("the ledger is sound; it was left as it is"),
+        Some(accepted) => tell_ledger(accepted),
+    }
+    match &repaired.keys {
+        Mended::Sound => {}
+        Mended::PutRight { kept } => output::note(&format!(
+            "the key file had one flipped bit, which is put right: nothing is lost; the damaged one is {}",
+            kept.display()
+        )),
+        Mended::DrawnAnew { kept } => {
+            output::note(
+                "the key file was past mending, a new key was drawn: a repeat under an old idempotency key is \
+                          answered 422 until its window ends",
+            );
+            if let Some(kept) = kept {
+                output::note(&format!("the damaged key file is {}", kept.display()));
+            }
+        }
+    }
+    if let Some(kept) = &repaired.secrets {
+        output::note(&format!(
+            "lost: the callback secrets, which can't be opened any more; make them again, and tell their receivers. The \
+             damaged file is {}",
+            kept.display()
+        ));
+    }
+}
+
+fn tell_ledger(accepted: &Accepted) {
+    let at = accepted.at_seq;
+    output::data(&format!("goes on from seq {at}; the damaged ledger is kept in {}", accepted.kept.display()));
+    output::note(&match accepted.lost {
+        Lost::Nothing => "no event is known to be lost".to_owned(),
+        Lost::UpTo(last) => format!("lost: the events from seq {} up to seq {last}", at.next()),
+        Lost::Unknown => format!("lost: unknown after seq {at}, because the high-water mark is gone, too"),
+    });
+    for (count, what) in [
+        (accepted.bodies_lost, "payloads, results or declarations are lost although their events are there"),
+        (accepted.payloads_lost, "unfinished tasks had lost their payload and are dead letters now (payload-lost)"),
+        (accepted.orphaned, "tasks were in somebody's hands: their leases have ended and they are orphans now"),
+    ] {
+        if count > 0 {
+            output::note(&format!("{count} {what}"));
+        }
+    }
+}
+
+fn repair_failure(error: &RepairError) -> Failure {
+    let code = match error {
+        RepairError::Open(error) => opening(error),
+        RepairError::Keys(error) => key_file(error),
+        RepairError::Engine(_) | RepairError::Random(_) | RepairError::Codec(_) | RepairError::Impossible(_) => {
+            Code::LedgerFailed
+        }
+    };
+    Failure::Other(code, error.to_string())
 }
 
 /// The folder that is named, or that of the configuration.
@@ -85,12 +163,13 @@ fn print(report: &VerifyReport, format: Format) {
     }
     let rows = [
         ("sound", if report.is_sound() { "yes" } else { "NO" }.to_owned()),
-        ("head", format!("seq {}, boot {}", report.head.seq, report.head.boot.0)),
+        ("sound up to", format!("seq {}, boot {}", report.head.seq, report.head.boot.0)),
         ("marked", format!("seq {}", report.marked)),
         ("commits", report.commits.to_string()),
         ("events", report.events.to_string()),
         ("finished tasks", report.finished.to_string()),
         ("bodies", report.bodies.to_string()),
+        ("given up before", report.given_up.to_string()),
         ("snapshots", report.snapshots.to_string()),
         ("state digest", report.state.to_string()),
     ];
@@ -103,6 +182,12 @@ fn print(report: &VerifyReport, format: Format) {
     if more > 0 {
         output::note(&format!("and {more} more"));
     }
+    if !report.is_sound() {
+        output::note(&format!(
+            "restore the folder from a backup, or go on from seq {} with `reach repair --accept-loss`",
+            report.head.seq
+        ));
+    }
 }
 
 fn as_json(report: &VerifyReport) -> Value {
@@ -111,7 +196,7 @@ fn as_json(report: &VerifyReport) -> Value {
         "sound": report.is_sound(),
         "head": {"seq": report.head.seq.0, "hash": report.head.hash.to_string(), "boot": report.head.boot.0},
         "marked": report.marked.0, "commits": report.commits, "events": report.events,
-        "finished": report.finished, "bodies": report.bodies, "snapshots": report.snapshots,
+        "finished": report.finished, "bodies": report.bodies, "given_up": report.given_up, "snapshots": report.snapshots,
         "state": report.state.to_string(), "problem_count": report.problem_count,
         "problems": report.problems.iter().map(problem).collect::<Vec<_>>(),
     })

@@ -370,6 +370,17 @@ pub enum Command {
         /// The history that begins, drawn at the store's creation; only an empty state takes it.
         lineage: Option<Lineage>,
     },
+    /// The loss of a damaged ledger's end is accepted: a new history begins (semantics 24). Proposed by the repair only.
+    AcceptLoss {
+        /// The new history.
+        lineage: Lineage,
+        /// The chain hash of the last event taken over.
+        hash: Digest,
+        /// The last event known to be lost, if any.
+        lost_up_to: Option<crate::ledger::ids::Seq>,
+        /// Unfinished tasks whose payload is gone.
+        payloads: Vec<ReachId>,
+    },
     /// The hub stops cleanly.
     StopHub {
         /// Which start it ends.

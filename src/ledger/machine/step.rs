@@ -109,9 +109,10 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
             access::decide::decide(state, proposal, now)
         }
         Command::SetPolicy { .. } => policy::decide::decide(proposal),
-        Command::StartHub { .. } | Command::StopHub { .. } | Command::NoteClockJump { .. } => {
-            hub::decide(state, proposal)
-        }
+        Command::StartHub { .. }
+        | Command::AcceptLoss { .. }
+        | Command::StopHub { .. }
+        | Command::NoteClockJump { .. } => hub::decide(state, proposal),
     }
 }
 

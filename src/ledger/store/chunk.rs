@@ -131,6 +131,12 @@ pub struct ChunkView<'a> {
 }
 
 impl<'a> ChunkView<'a> {
+    /// How many events a chunk says it holds: its first bytes are enough.
+    #[must_use]
+    pub fn count_of(chunk: &[u8]) -> Option<u16> {
+        array(chunk, 1).ok().map(u16::from_be_bytes)
+    }
+
     /// Reads a chunk's outline.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use super::contract::{chain, event, next, token};
 use super::copy::copy_folder;
 use super::fjall::{FjallStore, OpenError, Options};
 use super::tip::{TIP_FILE, Tip};
-use super::verify::{accept_loss, verify};
+use super::verify::{Lost, accept_loss, verify};
 use super::{Head, LEDGER_FOLDER, Store, StoredEvent, codec, snapshot};
 use crate::ledger::ids::{Boot, Seq, TokenId};
 use crate::ledger::machine::State;
@@ -128,7 +128,7 @@ fn semantics_24_an_accepted_loss_begins_a_lineage_that_says_what_was_lost() {
     assert_eq!((report.head.seq, report.problems[0].seq), (Seq(11), Some(Seq(12))));
 
     let accepted = accept_loss(data.path()).unwrap();
-    assert_eq!((accepted.at_seq, accepted.lost_up_to), (Seq(11), Some(last.seq)));
+    assert_eq!((accepted.at_seq, accepted.lost), (Seq(11), Lost::UpTo(last.seq)));
     assert!(accepted.kept.join("version").exists(), "the damaged folder is kept");
     let report = sound(data.path());
     assert_eq!((report.head.seq, report.head.lineage), (Seq(12), accepted.lineage));
@@ -147,7 +147,7 @@ fn a_mark_that_was_lost_can_be_accepted_too() {
     let heads = history(data.path(), &[5, 6], &[]);
     fs::remove_file(data.path().join(TIP_FILE)).unwrap();
     let accepted = accept_loss(data.path()).unwrap();
-    assert_eq!((accepted.at_seq, accepted.lost_up_to), (heads[2].seq, None));
+    assert_eq!((accepted.at_seq, accepted.lost), (heads[2].seq, Lost::Unknown));
     assert_eq!(sound(data.path()).events, 12);
     assert!(Tip::open(&data.path().join(TIP_FILE)).unwrap().is_some());
 }
@@ -188,7 +188,7 @@ fn two_hundred_edits_anywhere_in_the_files_lose_nothing_in_silence() {
         outcomes[judge(copy.path(), &truth) as usize] += 1;
     }
     let [refused, named, harmless] = outcomes;
-    assert!(refused > 0 && harmless > 0, "refused {refused}, named {named}, harmless {harmless}");
+    assert!(refused > 0 && named > 0, "refused {refused}, named {named}, harmless {harmless}");
 }
 
 /// Tables too are copied, not linked: an edit must not reach the original.

@@ -120,7 +120,8 @@ fn a_missing_mark_key_file_or_version_file_beside_a_ledger_is_refused() {
     fs::rename(data.path().join("away"), data.path().join(TIP_FILE)).unwrap();
     let version = data.path().join(LEDGER_FOLDER).join("version");
     fs::rename(&version, data.path().join("away")).unwrap();
-    assert!(matches!(open(data.path()), Err(OpenError::Engine { .. })));
+    let error = open(data.path()).unwrap_err();
+    assert!(matches!(&error, OpenError::File { file, .. } if *file == version), "{error}");
     fs::rename(data.path().join("away"), version).unwrap();
     open(data.path()).unwrap();
 }

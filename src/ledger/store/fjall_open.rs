@@ -1,9 +1,11 @@
 //! Opening a data folder: everything that must be checked before a ledger is believed.
 
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use ::fjall::config::{BlockSizePolicy, CompressionPolicy};
 use ::fjall::{CompressionType, Database, KeyspaceCreateOptions, PersistMode};
@@ -12,7 +14,7 @@ use super::fjall_log::Spaces;
 use super::keyfile::{self, KeyFileError};
 use super::space::{DEFAULT_RESERVE, Reserve};
 use super::tip::{TIP_FILE, Tip};
-use super::{FORMAT_VERSION, Head, LEDGER_FOLDER, ReadError, row, snapfile};
+use super::{FORMAT_VERSION, Head, LEDGER_FOLDER, ReadError, fjall_salvage as salvage, row, snapfile};
 use crate::ledger::ids::Seq;
 
 const LOCK_FILE: &str = "lock";
@@ -131,6 +133,19 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
+    /// A file of the ledger is not what was written, or not there.
+    #[error(
+        "{file} is damaged: {what}. Nothing was changed. Run `reach verify` to see up to which seq the ledger is sound; \
+         restore {ledger} from a backup, or go on from the last sound event with `reach repair --accept-loss`"
+    )]
+    File {
+        /// The ledger's folder.
+        ledger: PathBuf,
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, and where in it.
+        what: String,
+    },
     /// The engine does not open its folder.
     #[error(
         "the storage engine does not open {ledger}: {what}. Run `reach verify`; restore the folder from a backup, or \
@@ -176,7 +191,8 @@ pub(super) fn open(data: &Path, options: &Options) -> Result<Opened, OpenError> 
     if !ledger.exists() {
         create(data, &ledger, options)?;
     }
-    let spaces = open_engine(&ledger, options)?;
+    check_files(data, &ledger)?;
+    let spaces = open_engine(&ledger, options).map_err(|error| with_file(&ledger, error))?;
     let head = check_tail(data, &ledger, &spaces)?;
     let tip = check_mark(data, &ledger, &spaces, &head)?;
     Reserve::new(data, options.reserve).tend().map_err(|error| OpenError::io("set a reserve aside in", data, error))?;
@@ -222,11 +238,16 @@ pub(super) fn build_draft(data: &Path, options: &Options) -> Result<(), OpenErro
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(OpenError::io("clean", &draft, error)),
         Ok(()) | Err(_) => {}
     }
+    make_engine(&draft, options)
+}
+
+/// Makes an empty engine folder at `path`, durable but for its place.
+pub(super) fn make_engine(path: &Path, options: &Options) -> Result<(), OpenError> {
     {
-        let db = engine(&draft, options).map_err(|what| OpenError::Engine { ledger: draft.clone(), what })?;
-        make_keyspaces(&db).map_err(|error| OpenError::Engine { ledger: draft.clone(), what: error.to_string() })?;
+        let db = engine(path, options).map_err(|what| OpenError::Engine { ledger: path.to_owned(), what })?;
+        make_keyspaces(&db).map_err(|error| OpenError::Engine { ledger: path.to_owned(), what: error.to_string() })?;
     }
-    sync_folder(&draft)
+    sync_folder(path)
 }
 
 pub(super) fn sync_folder(path: &Path) -> Result<(), OpenError> {
@@ -256,7 +277,7 @@ fn keyspace_options(name: &str) -> KeyspaceCreateOptions {
 }
 
 /// Opens or makes the engine in `path`. It panics on some damaged folders: that is an answer, too.
-fn engine(path: &Path, options: &Options) -> Result<Database, String> {
+pub(super) fn engine(path: &Path, options: &Options) -> Result<Database, String> {
     let open = || {
         Database::builder(path)
             .worker_threads(WORKERS)
@@ -268,20 +289,72 @@ fn engine(path: &Path, options: &Options) -> Result<Database, String> {
     quietly(open).unwrap_or_else(Err)
 }
 
-/// Runs something of the engine that may panic on damaged files.
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs something of the engine that may panic on damaged files; what it says then is an answer, not a crash on stderr.
 pub(super) fn quietly<T>(run: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    let outer = QUIET.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(run));
+    QUIET.set(outer);
+    done.map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         format!("it panicked: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word"))
     })
+}
+
+/// What the engine would make worse, or pass over without a word, if it were let near: looked at before.
+fn check_files(data: &Path, ledger: &Path) -> Result<(), OpenError> {
+    let mark = data.join(TIP_FILE);
+    let marked = Tip::open(&mark).map_err(|error| OpenError::io("open", &mark, error))?;
+    // Without a mark nobody knows what was acknowledged: then everything may have been.
+    let marked = marked.map_or(Seq(u64::MAX), |(_, head)| head.seq);
+    let damaged = |file: PathBuf, what: String| OpenError::File { ledger: ledger.to_owned(), file, what };
+    if let Some(file) = salvage::missing_file(ledger) {
+        return Err(damaged(file, "it is missing".to_owned()));
+    }
+    let read = |error| OpenError::io("read", ledger, error);
+    let salvage::Journals { mut findings, torn } = salvage::inspect_journals(ledger, marked).map_err(read)?;
+    // The engine deletes every keyspace that its own one does not know.
+    findings.extend(salvage::inspect_tables(ledger, |keyspace| keyspace == 0).map_err(read)?);
+    match findings.into_iter().next() {
+        Some(finding) => Err(damaged(finding.file.clone(), finding.to_string())),
+        None => torn.map_or(Ok(()), |(journal, offset)| {
+            tracing::warn!(journal = %journal.display(), offset, "cut a commit that was never finished");
+            salvage::cut(&journal, offset).map_err(|error| OpenError::io("cut", &journal, error))
+        }),
+    }
+}
+
+/// The engine seldom says which file it stumbled over: the first damaged one is named beside its word.
+fn with_file(ledger: &Path, error: OpenError) -> OpenError {
+    let OpenError::Engine { ledger: at, what } = error else { return error };
+    match salvage::inspect_tables(ledger, |_| true).map(|findings| findings.into_iter().next()) {
+        Ok(Some(finding)) => OpenError::File {
+            ledger: at,
+            file: finding.file.clone(),
+            what: format!("{finding}; the storage engine says: {what}"),
+        },
+        Ok(None) | Err(_) => OpenError::Engine { ledger: at, what },
+    }
 }
 
 /// Opens an engine folder that exists: all its keyspaces, of a version that this program reads.
 pub(super) fn open_engine(ledger: &Path, options: &Options) -> Result<Spaces, OpenError> {
     let failed = |what: String| OpenError::Engine { ledger: ledger.to_owned(), what };
     // Without its version marker the engine would take the folder for an empty one and make a new database in it.
-    if !ledger.join("version").exists() {
-        return Err(failed("its version file is missing".to_owned()));
+    if let Some(file) = salvage::missing_file(ledger) {
+        return Err(OpenError::File { ledger: ledger.to_owned(), file, what: "it is missing".to_owned() });
     }
     let db = engine(ledger, options).map_err(failed)?;
     let space = |name: &str| {
@@ -300,13 +373,20 @@ pub(super) fn open_engine(ledger: &Path, options: &Options) -> Result<Spaces, Op
         rows: space("rows")?,
         db: db.clone(),
     };
+    check_format(ledger, &spaces)?;
+    Ok(spaces)
+}
+
+/// Is the ledger of a version that this program reads?
+pub(super) fn check_format(ledger: &Path, spaces: &Spaces) -> Result<(), OpenError> {
+    let failed = |what: String| OpenError::Engine { ledger: ledger.to_owned(), what };
     let format = spaces.rows.get(row::meta(FORMAT)).map_err(|error| failed(error.to_string()))?;
     let format = format.ok_or_else(|| failed("its format version is missing".to_owned()))?;
     let found = super::codec::be_u32(&format, 0).map_err(|error| failed(error.to_string()))?;
     if found > FORMAT_VERSION {
         return Err(OpenError::Newer { path: ledger.to_owned(), found, newest: FORMAT_VERSION });
     }
-    Ok(spaces)
+    Ok(())
 }
 
 /// Checks density, chain and counts from the newest snapshot on, and gives the head.

@@ -149,6 +149,11 @@ impl Spaces {
         row::parse_body(&value).map(Some).map_err(|error| ReadError::Io(error.to_string()))
     }
 
+    /// Was the loss of this body accepted?
+    pub(super) fn is_given_up(&self, key: &BodyKey) -> Result<bool, ReadError> {
+        self.rows.contains_key(row::given_up(key)).map_err(|error| read_failed(&error))
+    }
+
     pub(super) fn register(&self, name: &str) -> Result<Option<Vec<u8>>, ReadError> {
         let value = self.rows.get(row::register(name)).map_err(|error| read_failed(&error))?;
         Ok(value.map(|value| value.to_vec()))

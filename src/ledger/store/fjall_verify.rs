@@ -1,4 +1,5 @@
 //! The walk of `verify`: on a copy, because the engine's recovery cuts journals in place and the evidence must stay.
+//! What the engine refuses to open is pieced together from outside, so that the walk can still say how far it is whole.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,17 +10,19 @@ use super::copy::copy_folder;
 use super::fjall::{OpenError, Options};
 use super::fjall_log::Spaces;
 use super::fjall_open::{lock, open_engine, quietly};
+use super::fjall_salvage as salvage;
+use super::keyfile;
 use super::tip::{TIP_FILE, Tip};
 use super::verify::{VerifyError, VerifyReport};
 use super::{BodyKey, BodyKind, Head, LEDGER_FOLDER, ReadError, snapfile, snapshot};
-use crate::ledger::ids::{Digest, ReachId, Seq};
+use crate::ledger::ids::{Digest, Seq};
 use crate::ledger::machine::State;
 use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::index::Departures;
 use crate::ledger::machine::step::apply;
-use crate::ledger::machine::task::spec::BodyRef;
 
 const SCRATCH: &str = "verify.scratch";
+
 /// Verifies a data folder that no hub has open. `progress` gets the last seq checked and about how many there are.
 ///
 /// # Errors
@@ -27,48 +30,115 @@ const SCRATCH: &str = "verify.scratch";
 pub fn verify(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport, VerifyError> {
     let held = lock(data)?;
     let mut report = VerifyReport::default();
-    let scratch = Scratch::copy_of(data, SCRATCH)?;
     let ledger = data.join(LEDGER_FOLDER);
+    if let Err(error) = keyfile::load(data) {
+        report.note(None, &data.join(keyfile::KEY_FILE), error);
+    }
     let marks = Marks::read(data, &mut report)?;
     report.marked = marks.highest();
-    match scratch.open() {
-        Ok(store) => {
-            let mut walk =
-                Walk { store: &store, ledger: &ledger, marks: &marks, report: &mut report, state: State::default() };
-            let total = marks.highest().0;
-            let walked = quietly(|| walk.run(&mut |seq| progress(seq, total.max(seq))));
-            walk.end(walked);
-        }
-        Err(error) => report.note(None, &ledger, error),
-    }
+    let scratch = Scratch::new(data, SCRATCH);
+    let store = scratch.read(&ledger, marks.highest(), &mut report)?;
+    let mut walk = Walk { store: &store, ledger: &ledger, marks: &marks, report: &mut report, state: State::default() };
+    let total = marks.highest().0;
+    let walked = quietly(|| walk.run(&mut |seq| progress(seq, total.max(seq))));
+    walk.end(walked);
     marks.compare(&mut report);
+    drop(store);
     drop(held);
     Ok(report)
 }
 
-/// A copy of the engine's folder that goes away when dropped.
+/// A folder beside the ledger that goes away when dropped.
 pub(super) struct Scratch {
     folder: PathBuf,
 }
 
 impl Scratch {
-    pub(super) fn copy_of(data: &Path, name: &str) -> Result<Self, OpenError> {
-        let folder = data.join(name);
-        let scratch = Self { folder: folder.clone() };
+    pub(super) fn new(data: &Path, name: &str) -> Self {
+        let scratch = Self { folder: data.join(name) };
         scratch.clear();
-        copy_folder(&data.join(LEDGER_FOLDER), &folder.join(LEDGER_FOLDER))
-            .map_err(|error| OpenError::io("copy the ledger to", &folder, error))?;
-        Ok(scratch)
+        scratch
     }
 
-    pub(super) fn open(&self) -> Result<Spaces, OpenError> {
-        open_engine(&self.folder.join(LEDGER_FOLDER), &Options::default())
+    /// All that can be read of the engine's folder `ledger`: through the engine, on a copy because its recovery cuts
+    /// journals in place; or pieced together from outside where the engine refuses, or gives less than `marked`.
+    /// Whatever is wrong is noted.
+    pub(super) fn read(&self, ledger: &Path, marked: Seq, report: &mut VerifyReport) -> Result<Spaces, OpenError> {
+        let options = Options::default();
+        let engine = self.by_engine(ledger, marked, report)?;
+        let reached = engine.as_ref().map(reach);
+        if let (Some(spaces), Some(reached)) = (&engine, reached)
+            && reached >= marked
+        {
+            return Ok(spaces.clone());
+        }
+        let pieced = salvage::salvage(ledger, &self.folder.join("pieced"), &options)?;
+        match (engine, reached) {
+            (Some(spaces), Some(reached)) if reach(&pieced) <= reached => Ok(spaces),
+            (Some(_), Some(reached)) => {
+                report.note(
+                    Some(reached.next()),
+                    ledger,
+                    format!("the storage engine gives no more than seq {reached}"),
+                );
+                Ok(pieced)
+            }
+            (Some(_) | None, _) => Ok(pieced),
+        }
+    }
+
+    fn by_engine(&self, ledger: &Path, marked: Seq, report: &mut VerifyReport) -> Result<Option<Spaces>, OpenError> {
+        let io = |error| OpenError::io("read", ledger, error);
+        if let Some(file) = salvage::missing_file(ledger) {
+            report.note(None, &file, "it is missing");
+            return Ok(None);
+        }
+        let salvage::Journals { mut findings, torn } = salvage::inspect_journals(ledger, marked).map_err(io)?;
+        findings.extend(salvage::inspect_tables(ledger, |_| true).map_err(io)?);
+        for finding in &findings {
+            report.note(None, &finding.file, finding);
+        }
+        if !findings.is_empty() {
+            return Ok(None);
+        }
+        let copy = self.folder.join(LEDGER_FOLDER);
+        copy_folder(ledger, &copy).map_err(|error| OpenError::io("copy the ledger to", &copy, error))?;
+        if let Some((name, offset)) = torn.as_ref().and_then(|(path, offset)| Some((path.file_name()?, *offset))) {
+            salvage::cut(&copy.join(name), offset).map_err(|error| OpenError::io("cut", &copy, error))?;
+        }
+        match open_engine(&copy, &Options::default()) {
+            Ok(spaces) => Ok(Some(spaces)),
+            Err(OpenError::Newer { found, newest, .. }) => {
+                Err(OpenError::Newer { path: ledger.to_owned(), found, newest })
+            }
+            Err(OpenError::Engine { what, .. }) => {
+                report.note(None, ledger, format!("the storage engine does not open it: {what}"));
+                Ok(None)
+            }
+            Err(error) => {
+                report.note(None, ledger, error);
+                Ok(None)
+            }
+        }
     }
 
     fn clear(&self) {
         // What can't be removed now is removed by the next run; the copy failing says so if it matters.
         drop(fs::remove_dir_all(&self.folder));
     }
+}
+
+/// The last seq up to which a log is whole.
+fn reach(spaces: &Spaces) -> Seq {
+    let mut last = Seq(0);
+    // Why it ends there is told by whoever walks it next.
+    drop(quietly(|| {
+        spaces.walk(&spaces.db.snapshot(), Seq(1), |commit| {
+            last = commit.head.seq;
+            Ok(())
+        })
+    }));
+    last
 }
 
 impl Drop for Scratch {
@@ -103,6 +173,11 @@ impl Marks {
             }
         }
         Ok(Self { data: data.to_owned(), tip, snapshots })
+    }
+
+    /// Is the high-water mark there and whole?
+    pub(super) const fn has_tip(&self) -> bool {
+        self.tip.is_some()
     }
 
     /// The highest seq that was durable, as far as they know.
@@ -171,7 +246,7 @@ impl Walk<'_> {
                     self.report.note(Some(event.seq), path, "the snapshot's digest is not that of the fold");
                 }
             }
-            self.bodies(event)?;
+            self.bodies(event);
         }
         if let Some(tip) = self.marks.tip.filter(|tip| (commit.header.first..=commit.head.seq).contains(&tip.seq))
             && (tip.seq, tip.hash) != (commit.head.seq, commit.head.hash)
@@ -223,44 +298,62 @@ impl Walk<'_> {
         Ok(())
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "asks about the kinds whose bodies must be there")]
-    fn bodies(&mut self, event: &Event) -> Result<(), ReadError> {
-        match &event.body {
-            EventBody::TaskSubmitted(e) => {
-                self.body(event.seq, e.submission.reach_id, (BodyKind::Payload, 0), e.submission.payload.as_ref())
+    /// The body that an event brings is there and is the one that it names, or its loss was accepted.
+    fn bodies(&mut self, event: &Event) {
+        let Some(named) = NamedBody::of(event) else { return };
+        self.report.bodies += 1;
+        if let Err(problem) = named.check(self.store) {
+            match self.store.is_given_up(&named.key) {
+                Ok(true) => self.report.given_up += 1,
+                Ok(false) => self.report.note(Some(event.seq), self.ledger, format!("{named}: {problem}")),
+                Err(error) => self.report.note(Some(event.seq), self.ledger, format!("{named}: {error}")),
             }
-            EventBody::TaskSucceeded(e) => {
-                self.body(event.seq, e.task, (BodyKind::Result, e.attempt.0), e.result.as_ref())
-            }
-            EventBody::AgentRegistered(e) => self.named(event.seq, e.declaration.body),
-            EventBody::AgentUpdated(e) => self.named(event.seq, e.declaration.body),
-            _ => Ok(()),
         }
     }
+}
 
-    fn body(&mut self, seq: Seq, task: ReachId, at: (BodyKind, u32), named: Option<&BodyRef>) -> Result<(), ReadError> {
-        let Some(named) = named else { return Ok(()) };
-        self.report.bodies += 1;
-        let (kind, attempt) = at;
-        let problem = match self.store.body(&BodyKey::Task { task, kind, attempt }) {
-            Ok(Some(body)) if body.digest() == named.digest => return Ok(()),
-            Ok(Some(_)) => "is not the one that its event names".to_owned(),
-            Ok(None) => "is missing".to_owned(),
-            Err(error) => error.to_string(),
+/// A body that an event says must be there.
+pub(super) struct NamedBody {
+    pub(super) key: BodyKey,
+    digest: Digest,
+}
+
+impl NamedBody {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "asks about the kinds whose bodies must be there")]
+    pub(super) fn of(event: &Event) -> Option<Self> {
+        let (task, kind, attempt, body) = match &event.body {
+            EventBody::TaskSubmitted(e) => {
+                (e.submission.reach_id, BodyKind::Payload, 0, e.submission.payload.as_ref()?)
+            }
+            EventBody::TaskSucceeded(e) => (e.task, BodyKind::Result, e.attempt.0, e.result.as_ref()?),
+            EventBody::AgentRegistered(e) => return Some(Self::named(e.declaration.body)),
+            EventBody::AgentUpdated(e) => return Some(Self::named(e.declaration.body)),
+            _ => return None,
         };
-        self.report.note(Some(seq), self.ledger, format!("a body of {task} ({kind:?}, attempt {attempt}): {problem}"));
-        Ok(())
+        Some(Self { key: BodyKey::Task { task, kind, attempt }, digest: body.digest })
     }
 
-    fn named(&mut self, seq: Seq, digest: Digest) -> Result<(), ReadError> {
-        self.report.bodies += 1;
-        let problem = match self.store.body(&BodyKey::Named(digest)) {
-            Ok(Some(body)) if Digest::of(&[&body.bytes]) == digest => return Ok(()),
-            Ok(Some(_)) => "is not the one that its event names".to_owned(),
-            Ok(None) => "is missing".to_owned(),
-            Err(error) => error.to_string(),
+    const fn named(digest: Digest) -> Self {
+        Self { key: BodyKey::Named(digest), digest }
+    }
+
+    /// What is wrong with it in `store`, if anything.
+    pub(super) fn check(&self, store: &Spaces) -> Result<(), String> {
+        let body = store.body(&self.key).map_err(|error| error.to_string())?;
+        let body = body.ok_or_else(|| "is missing".to_owned())?;
+        let digest = match self.key {
+            BodyKey::Task { .. } => body.digest(),
+            BodyKey::Named(_) => Digest::of(&[&body.bytes]),
         };
-        self.report.note(Some(seq), self.ledger, format!("the named body {digest}: {problem}"));
-        Ok(())
+        if digest == self.digest { Ok(()) } else { Err("is not the one that its event names".to_owned()) }
+    }
+}
+
+impl std::fmt::Display for NamedBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.key {
+            BodyKey::Task { task, kind, attempt } => write!(f, "a body of {task} ({kind:?}, attempt {attempt})"),
+            BodyKey::Named(digest) => write!(f, "the named body {digest}"),
+        }
     }
 }

@@ -25,12 +25,17 @@ pub mod fjall;
 #[cfg(test)]
 mod fjall_damage;
 #[cfg(test)]
+mod fjall_flips;
+#[cfg(test)]
 mod fjall_guards;
+mod fjall_journal;
 mod fjall_keeper;
 mod fjall_log;
 mod fjall_open;
 mod fjall_repair;
 mod fjall_rows;
+mod fjall_salvage;
+mod fjall_tables;
 mod fjall_verify;
 pub mod keyfile;
 pub mod memory;

@@ -16,6 +16,7 @@
 //! | `rows` | 'n' │ namespace │ 0 │ callback 16 | empty: listing of those |
 //! | `rows` | 'r' │ name | a register's value |
 //! | `rows` | 'm' │ name | the store's own facts, such as the format version |
+//! | `rows` | 'l' │ key of a body | seq u64: this body is gone, and its loss was accepted there |
 //!
 //! Text ids never hold a zero byte, so the zero after one ends it. A value in parts begins with its whole length as
 //! u32, so parts left over from a longer value before are never read and need no deletion.
@@ -82,6 +83,11 @@ pub(super) fn register(name: &str) -> Vec<u8> {
 /// `rows`: a fact of the store's own.
 pub(super) fn meta(name: &str) -> Vec<u8> {
     joined(&[b"m", name.as_bytes()])
+}
+
+/// `rows`: the mark of a body whose loss was accepted.
+pub(super) fn given_up(key: &BodyKey) -> Vec<u8> {
+    joined(&[b"l", &body(key)])
 }
 
 /// `body`: a body.

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use super::Head;
 use crate::ledger::ids::{Digest, Seq};
 
-pub use super::fjall_repair::{Accepted, RepairError, accept_loss};
+pub use super::fjall_repair::{Accepted, Lost, RepairError, accept_loss};
 pub use super::fjall_verify::verify;
+pub use super::keyfile::Mended;
 
 /// More problems than this are counted, not listed.
 const MAX_PROBLEMS: usize = 1_000;
@@ -44,6 +45,8 @@ pub struct VerifyReport {
     pub finished: u64,
     /// Bodies whose digests were compared with their events.
     pub bodies: u64,
+    /// Those among them that are gone and whose loss was accepted.
+    pub given_up: u64,
     /// Snapshots whose digests were compared with the fold.
     pub snapshots: u64,
     /// Digest of the folded state.
@@ -61,7 +64,8 @@ impl VerifyReport {
         self.problem_count == 0
     }
 
-    pub(super) fn note(&mut self, seq: Option<Seq>, file: &Path, what: impl std::fmt::Display) {
+    /// Adds a problem: the event at fault where one can be named, the file, and what is wrong.
+    pub fn note(&mut self, seq: Option<Seq>, file: &Path, what: impl std::fmt::Display) {
         self.problem_count += 1;
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(Problem { seq, file: file.to_owned(), what: what.to_string() });

@@ -65,6 +65,8 @@ fn orphans(evidence: &Evidence<'_>, findings: &mut Findings) {
         };
         let is_alive = match body.cause {
             OrphanCause::AgentReplaced => stand.incarnation == held,
+            // Says nothing of the agent: the ledger's end was lost.
+            OrphanCause::LossAccepted => false,
             OrphanCause::AgentLost | OrphanCause::AgentLeft | OrphanCause::AgentDrained => {
                 stand.healthy && stand.active
             }

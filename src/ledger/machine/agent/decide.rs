@@ -185,7 +185,7 @@ fn holding(state: &State, agent: &Agent, task: ReachId, attempt: AttemptNo) -> H
     let Some(task) = state.tasks.get(&task).filter(|task| task.namespace == agent.key.namespace) else {
         return Holding::Nothing;
     };
-    match task.status.lease() {
+    match task.status.lease().filter(|_| !is_void(&task.status)) {
         Some(lease) if lease.attempt == attempt && lease.agent == agent.key.agent_id => {
             // A new process takes no slot for what an older one held; that one's late result still wins (semantics 2).
             let took_it = lease.incarnation == agent.incarnation;
@@ -197,6 +197,11 @@ fn holding(state: &State, agent: &Agent, task: ReachId, attempt: AttemptNo) -> H
 
 const fn is_orphaned(status: &Status) -> bool {
     matches!(status, Status::Orphaned { .. })
+}
+
+/// After an accepted loss a lease is nobody's any more.
+const fn is_void(status: &Status) -> bool {
+    matches!(status, Status::Orphaned { cause: OrphanCause::LossAccepted, .. })
 }
 
 /// How an agent is to be drained.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::ledger::ids::{AttemptNo, Digest};
+use crate::ledger::ids::{AttemptNo, Digest, LeaseDigest};
 use crate::ledger::machine::event::{
     Actor, Event, EventBody, RetryWhy, Started, TaskAttemptFailed, TaskDispatched, TaskProgressed, TaskSubmitted,
     TaskSucceeded,
@@ -176,7 +176,12 @@ fn next(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<Option<S
             if body.cause == OrphanCause::AgentLost {
                 task.interruptions = task.interruptions.saturating_add(1);
             }
-            Some(Status::Orphaned { lease: leased()?, cause: body.cause, since: event.at })
+            let mut lease = leased()?;
+            if body.cause == OrphanCause::LossAccepted {
+                // What no token hashes to.
+                lease.digest = LeaseDigest::default();
+            }
+            Some(Status::Orphaned { lease, cause: body.cause, since: event.at })
         }
         EventBody::TaskApproved(_) => {
             Some(Status::Scheduled { until: task.spec.not_before.map_or(event.at, |until| until.max(event.at)) })

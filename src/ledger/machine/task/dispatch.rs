@@ -1,5 +1,7 @@
 //! Handing a task over, and what becomes of one whose hand-over went wrong or whose agent is gone.
 
+use std::collections::BTreeSet;
+
 use crate::ledger::ids::{AgentKey, AttemptNo, ReachId, TokenId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Agent, Offer, Transport};
@@ -169,10 +171,30 @@ fn orphaned(task: &Task, cause: OrphanCause) -> Vec<EventBody> {
     let mut events: Vec<EventBody> = vec![TaskOrphaned { task: task.id(), attempt: task.attempt, cause }.into()];
     let is_interruption = match cause {
         OrphanCause::AgentLost => true,
-        OrphanCause::AgentLeft | OrphanCause::AgentReplaced | OrphanCause::AgentDrained => false,
+        OrphanCause::AgentLeft | OrphanCause::AgentReplaced | OrphanCause::AgentDrained | OrphanCause::LossAccepted => {
+            false
+        }
     };
     if is_interruption && task.interruptions.saturating_add(1) >= MAX_INTERRUPTIONS {
         events.push(dead_letter(task, failure(FailureClass::AgentCrash, "poison-suspected")));
+    }
+    events
+}
+
+/// What an accepted loss makes of the unfinished tasks (semantics 24): whatever is in somebody's hands is an orphan whose
+/// lease is void, because the lost events may have handed it on; what has no payload any more can't be done.
+#[must_use]
+pub(in crate::ledger::machine) fn loss_accepted(state: &State, payloads: &[ReachId]) -> Vec<EventBody> {
+    let gone: BTreeSet<_> = payloads.iter().collect();
+    let mut events = Vec::new();
+    for (id, task) in &state.tasks {
+        let cause = OrphanCause::LossAccepted;
+        if task.status.lease().is_some() {
+            events.push(TaskOrphaned { task: *id, attempt: task.attempt, cause }.into());
+        }
+        if gone.contains(id) && !task.status.kind().is_terminal() {
+            events.push(dead_letter(task, failure(FailureClass::Hub, "payload-lost")));
+        }
     }
     events
 }

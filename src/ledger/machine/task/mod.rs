@@ -28,7 +28,7 @@ mod properties;
 #[cfg(test)]
 pub(in crate::ledger::machine) mod tests;
 
-pub(in crate::ledger::machine) use dispatch::{agent_gone, reclaim};
+pub(in crate::ledger::machine) use dispatch::{agent_gone, loss_accepted, reclaim};
 
 use std::sync::Arc;
 

@@ -58,6 +58,8 @@ pub enum OrphanCause {
     AgentReplaced,
     /// Its agent was drained.
     AgentDrained,
+    /// The end of the ledger was lost: nobody knows who holds it now, and its lease is void (semantics 24).
+    LossAccepted,
 }
 
 /// Where a task stands. Who moves it on, and how long it may stay, stands with each.
@@ -109,7 +111,7 @@ pub enum Status {
     },
     /// Its agent is gone; replay, a late completion, policy, deadline or cancel moves it on.
     Orphaned {
-        /// Valid until the replay.
+        /// Valid until the replay; after an accepted loss no token fits it.
         lease: Lease,
         /// Why.
         cause: OrphanCause,

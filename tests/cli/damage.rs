@@ -1,0 +1,141 @@
+//! A damaged folder, as its operator meets it: what `serve`, `verify` and `repair` say, and how they end.
+
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::hub::{Hub, code, reach, stderr, stdout};
+
+fn on(data: &Path, args: &[&str]) -> Output {
+    reach().args(args).arg("--data").arg(data).output().expect("the binary starts")
+}
+
+fn serve(data: &Path) -> Output {
+    on(data, &["serve", "--listen", "127.0.0.1:0"])
+}
+
+/// A stopped hub's folder with an agent, tasks and a callback secret.
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let hub = Hub::dev(&data);
+    hub.register("idle-1", "idle.work");
+    for n in 0..20 {
+        hub.json(&["submit", "idle.work", "--payload", &format!("{{\"n\":{n}}}")]);
+    }
+    hub.json(&["callbacks", "secrets", "create", "travel"]);
+    assert_eq!(hub.stop(), 0);
+    (folder, data)
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("it is there");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("long enough");
+    file.write_all_at(&[byte[0] ^ 4], at).expect("writable");
+}
+
+fn verified(data: &Path) -> (i32, Value) {
+    let output = on(data, &["verify", "--output", "json"]);
+    (code(&output), serde_json::from_str(&stdout(&output)).expect("JSON on stdout"))
+}
+
+#[test]
+fn a_flipped_bit_in_the_journal_is_named_and_one_command_brings_the_hub_back() {
+    let (_folder, data) = folder();
+    let journal =
+        std::fs::read_dir(data.join("ledger")).expect("a ledger").map(|entry| entry.expect("readable").path());
+    let journal = journal.filter(|path| path.extension().is_some_and(|ext| ext == "jnl")).max().expect("a journal");
+    let bytes = std::fs::read(&journal).expect("readable");
+    let end = bytes.iter().rposition(|byte| *byte != 0).expect("not empty");
+    flip(&journal, (end * 2 / 3) as u64);
+    let refused = serve(&data);
+    assert_eq!(code(&refused), 65, "{}", stderr(&refused));
+    let said = stderr(&refused);
+    for part in [journal.to_str().expect("UTF-8"), "at byte", "seq ", "reach verify", "reach repair --accept-loss"] {
+        assert!(said.contains(part), "{part} is missing in: {said}");
+    }
+    let (ended, report) = verified(&data);
+    assert_eq!(ended, 65);
+    let sound = report["head"]["seq"].as_u64().expect("a seq");
+    assert!(sound > 0 && report["problems"][0]["file"] == journal.to_str().expect("UTF-8"), "{report}");
+    let repaired = on(&data, &["repair", "--accept-loss", "--output", "json"]);
+    assert_eq!(code(&repaired), 0, "{}", stderr(&repaired));
+    let repaired: Value = serde_json::from_str(&stdout(&repaired)).expect("JSON on stdout");
+    assert_eq!((&repaired["at_seq"], &repaired["first_lost"]), (&sound.into(), &(sound + 1).into()), "{repaired}");
+    assert_eq!((&repaired["lost"], &repaired["keys"]), (&"events".into(), &"sound".into()));
+    assert!(Path::new(repaired["kept"].as_str().expect("a folder")).join(journal.file_name().expect("named")).exists());
+    assert_eq!(verified(&data).0, 0);
+    let hub = Hub::dev(&data);
+    let tasks = hub.json(&["tasks", "list"]);
+    assert!(tasks.as_array().is_some_and(|tasks| !tasks.is_empty()), "{tasks}");
+    let lineages = stdout(&hub.reach(&["events", "--kind", "lineage-started"]));
+    assert_eq!(lineages.lines().count(), 2, "the acceptance is in the ledger: {lineages}");
+    assert_eq!(hub.stop(), 0);
+    let again = on(&data, &["repair", "--accept-loss", "--output", "json"]);
+    let again: Value = serde_json::from_str(&stdout(&again)).expect("JSON on stdout");
+    assert_eq!(again["ledger"], "sound", "a sound folder is left alone");
+}
+
+#[test]
+fn a_flipped_bit_in_the_key_file_is_refused_named_and_put_right_without_a_loss() {
+    let (_folder, data) = folder();
+    let before = std::fs::read(data.join("keys")).expect("readable");
+    flip(&data.join("keys"), 20);
+    let refused = serve(&data);
+    assert_eq!(code(&refused), 65);
+    assert!(stderr(&refused).contains("keys") && stderr(&refused).contains("reach repair"), "{}", stderr(&refused));
+    let (ended, report) = verified(&data);
+    assert!(
+        ended == 65 && report["problems"][0]["file"].as_str().is_some_and(|file| file.ends_with("/keys")),
+        "{report}"
+    );
+    let repaired = on(&data, &["repair", "--accept-loss"]);
+    assert_eq!(code(&repaired), 0, "{}", stderr(&repaired));
+    assert!(stderr(&repaired).contains("put right"), "{}", stderr(&repaired));
+    assert_eq!(std::fs::read(data.join("keys")).expect("readable"), before);
+    assert_eq!(verified(&data).0, 0);
+    assert_eq!(Hub::dev(&data).stop(), 0);
+}
+
+#[test]
+fn damaged_callback_secrets_are_refused_named_and_given_up_alone() {
+    let (_folder, data) = folder();
+    flip(&data.join("callback-secrets"), 60);
+    let refused = serve(&data);
+    assert_eq!(code(&refused), 65);
+    assert!(stderr(&refused).contains("callback-secrets"), "{}", stderr(&refused));
+    let (ended, report) = verified(&data);
+    assert_eq!((ended, report["problem_count"].as_u64()), (65, Some(1)), "{report}");
+    let repaired = on(&data, &["repair", "--accept-loss", "--output", "json"]);
+    let repaired: Value = serde_json::from_str(&stdout(&repaired)).expect("JSON on stdout");
+    assert_eq!(repaired["ledger"], "sound");
+    assert!(repaired["secrets_kept"].as_str().is_some_and(|kept| Path::new(kept).exists()), "{repaired}");
+    assert_eq!(verified(&data).0, 0);
+    assert_eq!(Hub::dev(&data).stop(), 0);
+}
+
+#[test]
+fn a_folder_that_may_not_be_read_and_an_address_in_use_have_codes_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("not-a-folder");
+    std::fs::write(&file, b"").expect("writable");
+    let refused = serve(&file);
+    assert_eq!(code(&refused), 74, "{}", stderr(&refused));
+    let hub = Hub::dev(&folder.path().join("one"));
+    let address = hub.url.strip_prefix("http://").expect("plain http");
+    let second = on(&folder.path().join("two"), &["serve", "--listen", address]);
+    assert_eq!(code(&second), 75, "{}", stderr(&second));
+    let nowhere = on(&folder.path().join("three"), &["serve", "--listen", "192.0.2.1:1"]);
+    assert_eq!(code(&nowhere), 78, "{}", stderr(&nowhere));
+    // Whoever may do everything is refused nothing.
+    if !rustix::process::geteuid().is_root() {
+        let closed = folder.path().join("closed");
+        std::fs::create_dir(&closed).expect("writable");
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).expect("ours");
+        assert_eq!(code(&serve(&closed)), 77);
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).expect("ours");
+    }
+}
