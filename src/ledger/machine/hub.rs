@@ -158,7 +158,7 @@ mod tests {
         let events = world.ok(accept_loss((1..=5).map(task_id).collect()));
         assert_eq!(events.iter().filter(|event| **event == "task-dead-lettered").count(), 5, "{events:?}");
         assert_eq!(world.status(6), StatusKind::Queued);
-        assert!((1..=5).all(|n| world.state.task(task_id(n)).is_none()), "they are over");
+        assert!((1..=5).all(|n| world.status(n) == StatusKind::DeadLetter), "they are over");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::contract::{event, reach, task, token};
 use super::fjall::{FjallStore, OpenError, Options};
+use super::space::space_of;
 use super::tip::TIP_FILE;
 use super::verify::{Lost, Mended, accept_loss, verify};
 use super::{Body, BodyKey, BodyKind, Commit, Head, LEDGER_FOLDER, Store, StoredEvent, codec, keyfile, snapshot};
@@ -22,6 +23,15 @@ use crate::ledger::machine::task::spec::BodyRef;
 use crate::ledger::time::Timestamp;
 
 const OPTIONS: Options = Options { reserve: 0, cache: 1024 * 1024 };
+
+/// A folder in memory where there is one: nothing here is about power cuts, and a flush costs nothing there.
+fn room() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    match space_of(memory) {
+        Ok(space) if space.free > 1 << 30 => tempfile::tempdir_in(memory).unwrap(),
+        Ok(_) | Err(_) => tempfile::tempdir().unwrap(),
+    }
+}
 
 fn body(n: u64) -> Body {
     let len = usize::try_from(n * 131 % 5_000).unwrap();
@@ -61,7 +71,7 @@ fn the_commit(head: &Head, count: u64) -> Commit {
 
 /// A folder with tables, sealed and open journals, two snapshots, and what it holds.
 fn folder() -> (tempfile::TempDir, Vec<StoredEvent>) {
-    let data = tempfile::tempdir().unwrap();
+    let data = room();
     keyfile::load_or_create(data.path()).unwrap();
     let store = FjallStore::open(data.path(), &OPTIONS).unwrap();
     let mut state = State::default();
@@ -93,7 +103,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// Every byte for itself: an edit must not reach the original.
 fn copied(data: &Path) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
+    let copy = room();
     super::copy::copy_folder(data, copy.path()).unwrap();
     for path in files(copy.path()).iter().filter(|path| path.iter().any(|part| part == "tables")) {
         let bytes = fs::read(path).unwrap();
