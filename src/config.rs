@@ -45,7 +45,8 @@ snapshot_every = 200000
 append_deadline_ms = 10000
 
 [disk]
-# Submits are refused (507) below so many free bytes or so many thousandths of the disk.
+# Submits are refused (507) below so many free bytes or so many thousandths of the disk. On a small disk the bytes are
+# at most a quarter of it.
 low_bytes = 1073741824
 low_milli = 50
 # Only completions, expiry and heartbeats are taken below these.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::ledger::handle::{Phase, Unavailable};
 use crate::ledger::ids::Namespace;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::time::{Millis, Timestamp};
@@ -90,6 +91,10 @@ async fn change<T: Send + 'static>(
     namespace: &Namespace,
     work: impl FnOnce(&Secrets, &Namespace, Timestamp) -> Result<T, SecretError> + Send + 'static,
 ) -> ApiResult<T> {
+    // They lie beside the ledger, but on the same disk (semantics 30).
+    if matches!(app.ledger.published().phase, Phase::DiskFull | Phase::NoRoom) {
+        return Err(Unavailable::DiskFull.into());
+    }
     let (secrets, namespace, now) = (Arc::clone(&app.secrets), namespace.clone(), app.ledger.now());
     let done = tokio::task::spawn_blocking(move || work(&secrets, &namespace, now)).await;
     Ok(done.map_err(|_| ApiError::from(Code::Internal))??)

@@ -32,7 +32,7 @@ const fn phase_name(phase: Phase) -> &'static str {
         Phase::Open => "open",
         Phase::Draining => "draining",
         Phase::DiskLow => "disk-low",
-        Phase::DiskFull => "disk-full",
+        Phase::DiskFull | Phase::NoRoom => "disk-full",
         Phase::Stopped => "stopped",
     }
 }
@@ -80,7 +80,7 @@ async fn ready(State(app): State<App>, Query(query): Query<Verbosity>) -> Respon
     let checks = vec![
         Check { check: "recovery-done", passed: phase != Phase::Starting },
         Check { check: "sequencer-answers", passed: matches!(answers, Ok(Ok(_))) },
-        Check { check: "ledger-writable", passed: !matches!(phase, Phase::DiskFull | Phase::Stopped) },
+        Check { check: "ledger-writable", passed: !matches!(phase, Phase::DiskFull | Phase::NoRoom | Phase::Stopped) },
         Check { check: "not-stopping", passed: !matches!(phase, Phase::Draining | Phase::Stopped) },
     ];
     let passed = checks.iter().all(|check| check.passed);

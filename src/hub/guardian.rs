@@ -15,18 +15,18 @@ use crate::ledger::store::{Space, Store};
 use crate::ledger::time::{Clock, SystemClock};
 
 /// How often the disk and the committer are looked at.
-const LOOK: Duration = Duration::from_millis(250);
+pub(super) const LOOK: Duration = Duration::from_millis(250);
 
 /// When the disk counts as nearly full and as full (semantics 30).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Below so many free bytes submits are refused; default 1 GiB.
+    /// Below so many free bytes, at most a quarter of the disk, submits are refused; default 1 GiB.
     pub low_bytes: u64,
     /// Below so many thousandths of the disk submits are refused; default 50.
     pub low_milli: u64,
     /// Below so many thousandths only completions, expiry and heartbeats are taken; default 20.
     pub full_milli: u64,
-    /// Below so many free bytes too; default 64 MiB.
+    /// Below so many free bytes too, at most a quarter of the disk; default 64 MiB.
     pub full_bytes: u64,
 }
 
@@ -41,8 +41,9 @@ impl Watermarks {
     #[must_use]
     pub fn phase(&self, space: Space) -> Phase {
         let milli = space.free.saturating_mul(1_000).checked_div(space.total).unwrap_or(1_000);
-        // A disk smaller than the byte marks would never be open: there the share alone counts.
-        let below = |bytes: u64| space.total > bytes.saturating_mul(4) && space.free < bytes;
+        // A disk smaller than the byte marks would never be open: there they are a quarter of it. Its share alone would be
+        // so few bytes that one batch could leap over them.
+        let below = |bytes: u64| space.free < bytes.min(space.total / 4);
         if milli < self.full_milli || below(self.full_bytes) {
             Phase::DiskFull
         } else if milli < self.low_milli || below(self.low_bytes) {
@@ -195,6 +196,7 @@ mod tests {
         assert_eq!(marks.phase(space(40 << 30, 1_000 << 30)), Phase::DiskLow, "4 % free");
         assert_eq!(marks.phase(space(900 << 20, 10 << 30)), Phase::DiskLow, "below 1 GiB");
         assert_eq!(marks.phase(space(19 << 30, 1_000 << 30)), Phase::DiskFull, "1.9 % free");
-        assert_eq!(marks.phase(space(60 << 20, 64 << 20)), Phase::Open, "a small disk counts by its share alone");
+        assert_eq!(marks.phase(space(60 << 20, 64 << 20)), Phase::Open, "a small disk has small marks");
+        assert_eq!(marks.phase(space(20 << 20, 96 << 20)), Phase::DiskFull, "and time to refuse before it is full");
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! start: data folder → fold → clock → threads → boot rules → outbound → door → open
+//!        without room on the disk: … → threads → door; boot rules, outbound and open when there is room
 //! stop:  no submits → no new dispatches, pushes, callbacks → door closes → clean-stop event → fsync
 //! ```
 
 pub mod folder;
 pub mod guardian;
+mod opening;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,27 +19,26 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::api;
-use crate::api::auth::token;
 use crate::api::metrics::Metrics;
 use crate::api::server::Server;
 use crate::ledger::boot;
 use crate::ledger::handle::{Ledger, Phase};
 use crate::ledger::keys::Keys;
-use crate::ledger::launch::{ClockLeap, Launch, LaunchError, Running, launch};
+use crate::ledger::launch::{ClockLeap, Launch, LaunchError, Running, prepare};
 use crate::ledger::machine::State;
-use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::sequencer::Fate;
 use crate::ledger::store::Store;
 use crate::ledger::store::fjall::{FjallStore, OpenError, Options as StoreOptions};
 use crate::ledger::store::keyfile::{self, KeyFileError};
 use crate::ledger::time::Clock;
-use crate::recovery::{self, Recovery};
+use crate::recovery::Recovery;
 use crate::scheduler::outbound;
 use crate::scheduler::outbound::guard::Guard;
 use crate::scheduler::outbound::secrets::{SecretError, Secrets};
 use crate::scheduler::plan::Scheduler;
 
 use guardian::{Guardian, Watermarks};
+use opening::{Opening, Outbound, Room};
 
 /// Where a hub's ledger lies.
 pub enum Home {
@@ -149,7 +150,9 @@ pub struct Hub {
     fate: oneshot::Receiver<(Fate, Option<State>)>,
     quit: watch::Sender<bool>,
     door: JoinHandle<()>,
-    outbound: outbound::Handle,
+    outbound: Outbound,
+    /// Opens the hub when there is room, if there was none.
+    late: Option<JoinHandle<()>>,
     guardian: Guardian,
 }
 
@@ -160,7 +163,7 @@ impl Hub {
     /// [`StartError`]; nothing was changed but what its text says.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         let (store, keys, folder) = open(options.home, options.store).await?;
-        let running = launch(Launch {
+        let (running, begin) = prepare(Launch {
             store: Arc::clone(&store),
             clock: options.clock,
             keys: keys.clone(),
@@ -170,13 +173,20 @@ impl Hub {
         .await?;
         let Running { ledger, fate, appends, found } = running;
         tracing::info!(seq = %found.seq, snapshot = %found.snapshot, tasks = found.tasks, boot = found.boot.0, "folded");
-        resolve(&ledger).await?;
-        let admin = match options.first_token {
-            FirstToken::Write => ensure_admin(&ledger, &folder).await?,
-            FirstToken::None => None,
-        };
+        let room = Room { store: Arc::clone(&store), marks: options.watermarks };
         let secrets = Arc::new(open_secrets(&folder, &keys)?);
         let guard = Arc::new(options.guard);
+        let calls = outbound::Options::new((*guard).clone(), Arc::clone(&secrets), found.seq);
+        let first = (options.first_token, folder);
+        let opening = Opening { ledger: ledger.clone(), begin, first, calls };
+        let has_room = room.is_there().await;
+        let admin = if has_room {
+            opening.begin().await?
+        } else {
+            tracing::error!("the disk is full: reads only, and the start goes on when there is room");
+            ledger.enter(Phase::NoRoom).await.map_err(|error| StartError::Other(error.to_string()))?;
+            None
+        };
         let app = api::App::new(api::Parts {
             ledger: ledger.clone(),
             options: options.api,
@@ -201,12 +211,16 @@ impl Hub {
                 snapshot: found.snapshot,
             },
         );
-        ledger.enter(Phase::Open).await.map_err(|error| StartError::Other(error.to_string()))?;
-        let calls = outbound::Options::new((*guard).clone(), secrets, found.seq);
-        let outbound = outbound::spawn(&ledger, calls).map_err(|why| StartError::Other(why.to_string()))?;
+        let outbound = Outbound::default();
+        let late = if has_room {
+            outbound.lock().await.replace(opening.open().await?);
+            None
+        } else {
+            Some(tokio::spawn(opening.when_there_is(room, Arc::clone(&outbound))))
+        };
         let (quit, mut quits) = watch::channel(false);
         let door = tokio::spawn(server.run(async move { drop(quits.wait_for(|quit| *quit).await) }));
-        Ok(Self { address, admin, ledger, store, fate, quit, door, outbound, guardian })
+        Ok(Self { address, admin, ledger, store, fate, quit, door, outbound, late, guardian })
     }
 
     /// Where it listens.
@@ -242,7 +256,13 @@ impl Hub {
     /// [`Fate`] when the last events could not be written; what was acknowledged before is there all the same.
     pub async fn stop(self) -> Result<(), Fate> {
         drop(self.ledger.enter(Phase::Draining).await);
-        self.outbound.stop().await;
+        if let Some(late) = self.late {
+            late.abort();
+            drop(late.await);
+        }
+        if let Some(outbound) = self.outbound.lock().await.take() {
+            outbound.stop().await;
+        }
         self.quit.send_replace(true);
         self.door.await.map_err(|error| Fate::Impossible(error.to_string()))?;
         self.guardian.stop().await;
@@ -253,8 +273,9 @@ impl Hub {
         }
         let store = self.store;
         let closed = tokio::task::spawn_blocking(move || {
-            if let Some(state) = state {
-                boot::write_snapshot(&*store, &state)?;
+            // It only shortens the next start, and a full disk has no room for it.
+            if let Some(Err(error)) = state.map(|state| boot::write_snapshot(&*store, &state)) {
+                tracing::warn!(%error, "no snapshot at the stop; the log is whole");
             }
             store.close()
         });
@@ -265,17 +286,6 @@ impl Hub {
 /// A sequencer that ended without a word has panicked: a bug.
 fn gone() -> Fate {
     Fate::Impossible("the sequencer is gone".to_owned())
-}
-
-/// Applies recovery's rules to what was in flight when the hub last stopped.
-async fn resolve(ledger: &Ledger) -> Result<(), StartError> {
-    let other = |error: crate::ledger::handle::Unavailable| StartError::Other(error.to_string());
-    let proposals = ledger.ask(recovery::boot::resolve).await.map_err(other)?;
-    let count = proposals.len();
-    let verdicts = ledger.propose_all(proposals.into_iter().map(Into::into).collect()).await.map_err(other)?;
-    let refused = verdicts.iter().filter(|verdict| verdict.is_err()).count();
-    tracing::info!(count, refused, "resolved what was in flight");
-    Ok(())
 }
 
 async fn open(home: Home, options: StoreOptions) -> Result<(Arc<dyn Store>, Keys, PathBuf), StartError> {
@@ -304,21 +314,4 @@ fn open_secrets(folder: &std::path::Path, keys: &Keys) -> Result<Secrets, StartE
             StartError::Secrets { path, why: error.to_string() }
         }
     })
-}
-
-/// The first start of a hub without tokens: draws the admin token and writes it where only its owner can read it. The
-/// file comes first, so that a crash between the two leaves a file that the next start replaces.
-async fn ensure_admin(ledger: &Ledger, folder: &std::path::Path) -> Result<Option<PathBuf>, StartError> {
-    let other = |error: String| StartError::Other(error);
-    if !ledger.published().access.tokens.is_empty() {
-        return Ok(None);
-    }
-    let minted = token::Minted::draw().map_err(|error| other(error.to_string()))?;
-    let path = folder.join(ADMIN_TOKEN_FILE);
-    minted.write_to(&path).map_err(|source| StartError::Folder { path: path.clone(), source })?;
-    let command = Command::CreateToken { token: Box::new(token::admin(&minted, ledger.now())) };
-    match ledger.propose(Proposal::by_hub(None, command)).await {
-        Ok(_) => Ok(Some(path)),
-        Err(error) => Err(other(format!("the admin token could not be made: {error:?}"))),
-    }
 }

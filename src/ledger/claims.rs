@@ -146,6 +146,9 @@ impl Sequencer {
         if self.phase.is_stopping() {
             return Err(Refusal::Unavailable(Unavailable::Stopping));
         }
+        if self.waits_for_room {
+            return Err(Refusal::Unavailable(Unavailable::DiskFull));
+        }
         let agent = self.state.agent(&request.agent).ok_or(Refusal::Rejected(Rejection::AgentUnknown))?;
         if agent.incarnation != request.incarnation {
             return Err(Refusal::Rejected(Rejection::IncarnationSuperseded { current: agent.incarnation }));

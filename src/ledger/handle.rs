@@ -196,17 +196,28 @@ pub enum Phase {
     DiskLow,
     /// The disk is full: reads, completions, expiry and heartbeats only.
     DiskFull,
+    /// The disk was full at the start: reads only, nothing is written and the start has not begun (semantics 30).
+    NoRoom,
     /// Stopped, cleanly or not.
     Stopped,
 }
 
 impl Phase {
+    /// Is there too little room on the disk for submits (semantics 30)?
+    #[must_use]
+    pub const fn is_short_of_room(self) -> bool {
+        match self {
+            Self::DiskLow | Self::DiskFull | Self::NoRoom => true,
+            Self::Starting | Self::Open | Self::Draining | Self::Stopped => false,
+        }
+    }
+
     /// Is the hub going down? What only waits ends then, so that it does not hold up the stop (proof 3.10).
     #[must_use]
     pub const fn is_stopping(self) -> bool {
         match self {
             Self::Draining | Self::Stopped => true,
-            Self::Starting | Self::Open | Self::DiskLow | Self::DiskFull => false,
+            Self::Starting | Self::Open | Self::DiskLow | Self::DiskFull | Self::NoRoom => false,
         }
     }
 }

@@ -100,6 +100,29 @@ pub enum LaunchError {
 /// # Errors
 /// [`LaunchError`] when the log is damaged, the clock leaps or the first append fails.
 pub async fn launch(launch: Launch) -> Result<Running, LaunchError> {
+    let (running, start) = prepare(launch).await?;
+    begin(&running.ledger, start).await?;
+    Ok(running)
+}
+
+/// Writes the event with which a start begins: `hub-started`, with its boot number.
+///
+/// # Errors
+/// [`LaunchError::Start`] when the append fails.
+pub async fn begin(ledger: &Ledger, start: Proposal) -> Result<(), LaunchError> {
+    match ledger.propose(start).await {
+        Ok(_) => Ok(()),
+        Err(Refusal::Rejected(why)) => Err(LaunchError::Start(format!("{why:?}"))),
+        Err(Refusal::Unavailable(why)) => Err(LaunchError::Start(why.to_string())),
+    }
+}
+
+/// As [`launch`], but writes nothing: gives the proposal for [`begin`] beside, for a start that may have no room
+/// (semantics 30).
+///
+/// # Errors
+/// [`LaunchError`] when the log is damaged or the clock leaps.
+pub async fn prepare(launch: Launch) -> Result<(Running, Proposal), LaunchError> {
     let store = Arc::clone(&launch.store);
     let folded = tokio::task::spawn_blocking(move || boot::fold(&*store))
         .await
@@ -116,11 +139,7 @@ pub async fn launch(launch: Launch) -> Result<Running, LaunchError> {
         version: env!("CARGO_PKG_VERSION").into(),
         lineage,
     };
-    match ledger.propose(Proposal::by_hub(None, start)).await {
-        Ok(_) => Ok(Running { ledger, fate, appends, found }),
-        Err(Refusal::Rejected(why)) => Err(LaunchError::Start(format!("{why:?}"))),
-        Err(Refusal::Unavailable(why)) => Err(LaunchError::Start(why.to_string())),
-    }
+    Ok((Running { ledger, fate, appends, found }, Proposal::by_hub(None, start)))
 }
 
 /// Ledger time goes on from the last event or the wall clock, whichever is later (semantics 23).
@@ -201,6 +220,7 @@ fn start_threads(
         open: OpenBatch::default(),
         unfinished: false,
         lag,
+        waits_for_room: false,
     };
     let (tell, fate) = oneshot::channel();
     spawn("committer", move || desk.run(&commits))?;

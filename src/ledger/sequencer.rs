@@ -89,6 +89,8 @@ pub(in crate::ledger) struct Sequencer {
     /// The last cycle filled a batch: there is more to plan at once.
     pub(in crate::ledger) unfinished: bool,
     pub(in crate::ledger) lag: Lag,
+    /// The start has not begun: nothing may be written before its first event.
+    pub(in crate::ledger) waits_for_room: bool,
 }
 
 impl Sequencer {
@@ -159,7 +161,7 @@ impl Sequencer {
         let now = self.clock.now();
         let asked = self.planners.iter().filter(|_| self.may_plan());
         let planners = asked.filter_map(|planner| planner.wake_at(&self.state, now));
-        let timers = self.state.due().next().filter(|_| self.phase != Phase::Starting);
+        let timers = self.state.due().next().filter(|_| self.phase != Phase::Starting && !self.waits_for_room);
         let wake = planners.chain(timers).chain(self.claims.next_end()).min();
         wake.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP))
     }
@@ -192,6 +194,7 @@ impl Sequencer {
                 // Who drains goes down: no look at the disk, taken before, opens the hub again.
                 if self.phase != phase && self.phase != Phase::Draining {
                     self.phase = phase;
+                    self.waits_for_room |= phase == Phase::NoRoom;
                     self.open.show = Show::Phase;
                     if phase == Phase::Draining {
                         // Nothing is planned any more: whoever waits for work would hold up the stop.
@@ -217,6 +220,7 @@ impl Sequencer {
         let answer = self.step(&proposal)?;
         let last = self.state.seq();
         if let Ok(answer) = &answer {
+            self.waits_for_room &= !matches!(proposal.command, Command::StartHub { .. });
             self.open.push_bodies(bodies, decided);
             if let (Answer::Registered { incarnation }, Command::RegisterAgent { agent, .. }) =
                 (answer, &proposal.command)
@@ -254,6 +258,9 @@ impl Sequencer {
 
     /// Why the hub takes no such command now.
     fn shut_for(&self, command: &Command) -> Option<Unavailable> {
+        if self.waits_for_room && !matches!(command, Command::StartHub { .. }) {
+            return Some(Unavailable::DiskFull);
+        }
         let submits = matches!(command, Command::SubmitTask { .. } | Command::OpenBatch { .. });
         let frees = matches!(
             command,
@@ -264,6 +271,8 @@ impl Sequencer {
             Phase::Draining => submits.then_some(Unavailable::Stopping),
             Phase::DiskLow => submits.then_some(Unavailable::DiskFull),
             Phase::DiskFull => (!frees).then_some(Unavailable::DiskFull),
+            // Whoever begins the start says so first.
+            Phase::NoRoom => Some(Unavailable::DiskFull),
             Phase::Stopped => Some(Unavailable::Stopping),
         }
     }
@@ -273,7 +282,7 @@ impl Sequencer {
     /// Not before the hub is open: the first event of a start is `hub-started`, and what was in flight is resolved by
     /// rule before its timers may judge it.
     fn fire_timers(&mut self) -> Result<(), Fate> {
-        if self.phase == Phase::Starting {
+        if self.phase == Phase::Starting || self.waits_for_room {
             return Ok(());
         }
         self.note_clock_jump()?;
@@ -333,7 +342,7 @@ impl Sequencer {
     const fn may_plan(&self) -> bool {
         match self.phase {
             Phase::Open | Phase::DiskLow => true,
-            Phase::Starting | Phase::Draining | Phase::DiskFull | Phase::Stopped => false,
+            Phase::Starting | Phase::Draining | Phase::DiskFull | Phase::NoRoom | Phase::Stopped => false,
         }
     }
 
@@ -424,7 +433,9 @@ impl Sequencer {
         self.answer_every_claim();
         let boot = self.state.boot();
         let stop = Proposal::by_hub(None, Command::StopHub { boot });
-        let ended = self.step(&stop).and_then(|_| {
+        // A start that never began has nothing to end.
+        let stopped = if self.waits_for_room { Ok(()) } else { self.step(&stop).map(drop) };
+        let ended = stopped.and_then(|()| {
             self.open.pending.push(Pending::Stopped(reply));
             self.hand_over_when_free()?;
             let durable = self.handoff.wait_idle().map_err(Fate::Disk)?;

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::hub::{Hub, code, reach, stderr, stdout};
+use crate::hub::{Hub, TOKEN, code, reach, stderr, stdout};
 
 fn on(data: &Path, args: &[&str]) -> Output {
     reach().args(args).arg("--data").arg(data).output().expect("the binary starts")
@@ -115,6 +115,21 @@ fn damaged_callback_secrets_are_refused_named_and_given_up_alone() {
     assert!(repaired["secrets_kept"].as_str().is_some_and(|kept| Path::new(kept).exists()), "{repaired}");
     assert_eq!(verified(&data).0, 0);
     assert_eq!(Hub::dev(&data).stop(), 0);
+}
+
+#[test]
+fn semantics_30_a_start_on_a_full_disk_serves_reads_and_stops_cleanly() {
+    let (_folder, data) = folder();
+    let mut command = reach();
+    command.env("REACH_DEV_TOKEN", TOKEN).args(["serve", "--dev"]);
+    // No disk is ever free as a whole: this one counts as full.
+    command.env("REACH_DISK__FULL_MILLI", "1000").env("REACH_DISK__LOW_MILLI", "1000");
+    let hub = Hub::start(command, &data);
+    assert_eq!(hub.json(&["tasks", "list"]).as_array().map(Vec::len), Some(20));
+    let refused = hub.reach(&["submit", "idle.work"]);
+    assert!(stderr(&refused).contains("disk-full"), "{}", stderr(&refused));
+    assert_eq!(hub.stop(), 0);
+    assert_eq!(verified(&data).0, 0);
 }
 
 #[test]

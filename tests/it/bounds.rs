@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use agent_reach::hub::Home;
 use agent_reach::ledger::keys::Keys;
-use agent_reach::ledger::store::Space;
 use agent_reach::ledger::store::memory::MemoryStore;
+use agent_reach::ledger::store::{Space, Store as _};
 use serde_json::{Value, json};
 
 use crate::world::{Answer, World};
@@ -76,6 +76,72 @@ async fn semantics_30_a_full_disk_refuses_submits_serves_reads_and_resumes_by_it
     store.set_space(Some(Space { free: 1 << 39, total: 1 << 40 }));
     until_status(&world, 202).await;
     assert_eq!(world.dev.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn semantics_30_a_full_disk_refuses_whatever_would_write_secrets_included() {
+    let store = Arc::new(MemoryStore::new());
+    let given = Arc::clone(&store);
+    let world = World::start_with(move |options| {
+        let folder = tempfile::tempdir().unwrap().keep();
+        options.home = Home::Given { store: given, keys: Keys::from_master(&[7; 32]), folder };
+    })
+    .await;
+    let made = world.dev.post("/v1/callback-secrets", json!({"name": "travel"})).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    store.set_space(Some(Space { free: 1 << 30, total: 1 << 40 }));
+    until_status(&world, 507).await;
+    let agent = json!({"agent_id": "late-1", "transport": {"kind": "pull"}, "capabilities": [{"capability": "x.y"}]});
+    for (path, body) in [
+        ("/v1/agents", agent),
+        ("/v1/callback-secrets", json!({"name": "other"})),
+        ("/v1/callback-secrets/travel/rotate", json!({})),
+        ("/v1/tokens", json!({"name": "ops", "scopes": ["read"]})),
+        ("/v1/batches", json!({"tasks": [{"capability": "text.count", "wait_for_agent": true}]})),
+    ] {
+        let refused = world.dev.post(path, body).await;
+        assert_eq!((refused.status, &refused.json()["code"]), (507, &json!("disk-full")), "{path}: {}", refused.text);
+    }
+    let policy = world.dev.put(POLICY, json!({"reason": "test", "policy": {"lane_bound": 7}})).await;
+    assert_eq!(policy.status, 507, "{}", policy.text);
+    let gone = world.dev.request(reqwest::Method::DELETE, "/v1/callback-secrets/travel").send().await.unwrap();
+    assert_eq!(gone.status(), 507);
+}
+
+#[tokio::test]
+async fn semantics_30_a_start_on_a_full_disk_serves_reads_writes_nothing_and_goes_on_when_there_is_room() {
+    let store = Arc::new(MemoryStore::new());
+    let folder = tempfile::tempdir().unwrap().keep();
+    let home = |store: &Arc<MemoryStore>| {
+        let (store, folder) = (Arc::clone(store), folder.clone());
+        move |options: &mut agent_reach::hub::Options| {
+            options.home = Home::Given { store, keys: Keys::from_master(&[7; 32]), folder };
+        }
+    };
+    let world = World::start_with(home(&store)).await;
+    let first = submit(&world, "normal").await.json();
+    let id = first["reach_id"].as_str().unwrap();
+    world.stop().await;
+    let before = store.head();
+    store.set_space(Some(Space { free: 1 << 30, total: 1 << 40 }));
+    let world = World::start_with(home(&store)).await;
+    assert_eq!(world.dev.get(&format!("/v1/tasks/{id}")).await.status, 200, "reads go on");
+    let ready = world.dev.get("/readyz").await;
+    assert_eq!((ready.status, &ready.json()["phase"]), (503, &json!("disk-full")), "{}", ready.text);
+    let refused = submit(&world, "normal").await;
+    assert_eq!((refused.status, &refused.json()["code"]), (507, &json!("disk-full")));
+    let cancelled = world.dev.post(&format!("/v1/tasks/{id}/cancel"), json!({})).await;
+    assert_eq!(cancelled.status, 507, "before its first event a start takes nothing: {}", cancelled.text);
+    world.stop().await;
+    assert_eq!(store.head(), before, "nothing was written, not even a goodbye");
+    let world = World::start_with(home(&store)).await;
+    store.set_space(Some(Space { free: 1 << 39, total: 1 << 40 }));
+    until_status(&world, 202).await;
+    assert_eq!(world.dev.get("/readyz").await.status, 200);
+    let boot = world.dev.get("/v1/cluster").await.json()["nodes"][0]["boot"].clone();
+    assert_eq!(boot, json!(2), "the start that never began took no number");
+    let cancelled = world.dev.post(&format!("/v1/tasks/{id}/cancel"), json!({})).await;
+    assert_eq!(cancelled.status, 200, "{}", cancelled.text);
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::ledger::handle::Unavailable;
 use crate::ledger::ids::BatchId;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::callback::CallbackSpec;
@@ -114,6 +115,10 @@ pub(super) async fn submit_batch(
     request: Request,
 ) -> ApiResult<Response> {
     caller.require(Scope::Submit)?;
+    // Else every line of it would be refused, one by one, in a batch that never was.
+    if app.ledger.published().phase.is_short_of_room() {
+        return Err(Unavailable::DiskFull.into());
+    }
     let (parts, body) = request.into_parts();
     let kind = expect_content_type(&parts.headers, &["application/json", "application/x-ndjson"])?;
     let header = idempotency_header(&parts.headers)?;

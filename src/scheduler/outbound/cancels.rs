@@ -56,7 +56,7 @@ impl Cancels {
                 let published = follow.borrow_and_update();
                 (published.phase, published.pushes)
             };
-            let is_open = !matches!(phase, Phase::Starting | Phase::Stopped);
+            let is_open = !matches!(phase, Phase::Starting | Phase::NoRoom | Phase::Stopped);
             if is_open && seen != Some(pushes) {
                 if let Some(haunted) = self.look().await {
                     seen = Some(pushes);

@@ -84,7 +84,7 @@ impl Dispatcher {
                 let published = follow.borrow_and_update();
                 (published.phase, published.pushes)
             };
-            let is_open = !matches!(phase, Phase::Starting | Phase::Stopped);
+            let is_open = !matches!(phase, Phase::Starting | Phase::NoRoom | Phase::Stopped);
             if is_open && (is_due || pushes != seen) {
                 seen = pushes;
                 let found = self.look(&in_hand).await;
