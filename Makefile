@@ -24,9 +24,11 @@ fix:
 	cargo fmt
 	REACH_FIX=1 cargo test --lib --test golden -- --skip properties
 
-# What a fresh machine may lack: a C linker for Rust. Everything else comes with cargo.
+# What a fresh machine may lack: a C linker for Rust, and Python for the examples of docs/agents-and-callbacks.md (their
+# test says so and is skipped without it). Everything else comes with cargo.
 tools:
 	@command -v cc >/dev/null || { command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq gcc libc6-dev; }
+	@command -v python3 >/dev/null || ! command -v apt-get >/dev/null || apt-get install -y -qq python3 || true
 	@command -v cargo >/dev/null || { echo "Rust 1.95 or newer is needed: see rustup.rs"; exit 1; }
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy
 
