@@ -18,6 +18,7 @@ use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::event::EventBody;
 use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::spec::OrphanPolicy;
 use crate::ledger::machine::task::status::{Status, StatusKind};
 use crate::ledger::time::Timestamp;
 use crate::scheduler::plan::Scheduler;
@@ -206,7 +207,7 @@ pub(super) async fn explain_task(
     };
     let unblock = match &routed {
         Some(routed) => remedies(&routed.report),
-        None => own_remedy(&task.status),
+        None => own_remedy(&task),
     };
     Ok(Json(Explained {
         reach_id: id.to_string(),
@@ -306,14 +307,18 @@ fn why(task: &Task) -> String {
     }
 }
 
-fn own_remedy(status: &Status) -> Vec<String> {
-    let text = match status {
+fn own_remedy(task: &Task) -> Vec<String> {
+    let text = match &task.status {
         Status::AwaitingApproval => "someone with the scope operate approves it",
         Status::Scheduled { .. } | Status::Retrying { .. } => "the time passes; it goes on by itself",
         Status::Queued { .. } => "an agent that can serve it has a free slot",
         Status::Dispatched { .. } => "the agent acknowledges it, or the reach time passes",
         Status::Processing { .. } => "the agent reports its outcome, or the work time passes",
         Status::SlowReach { .. } => "the agent reports after all, or its policy acts, or it is cancelled",
+        Status::Orphaned { .. } if task.spec.orphan == OrphanPolicy::Hold => {
+            "its agent comes back and reclaims it, or it is cancelled and, if that does no harm, submitted anew: it may \
+             have run and its policy is hold, so it is not replayed by itself"
+        }
         Status::Orphaned { .. } => "the replay lets it back into the queue, or its agent comes back",
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => {
             return Vec::new();

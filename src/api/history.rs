@@ -28,6 +28,7 @@ use super::extract::{Caller, Id, Json, Query};
 use super::list::wrong;
 use super::render::{self, Bodies, Fields};
 use super::tasks::visible;
+use super::timeline::timeline;
 
 /// Events read from the disk at a time.
 const PAGE: usize = 256;
@@ -97,8 +98,8 @@ pub(super) async fn history(
             Ok(typed(Body::from(text), "application/x-ndjson"))
         }
         Some("text") => {
-            let text: String = events.iter().map(render::line).collect();
-            Ok(typed(Body::from(format!("{id}\n{text}")), "text/plain; charset=utf-8"))
+            let history = serde_json::to_value(History { reach_id: id.to_string(), events }).unwrap_or_default();
+            Ok(typed(Body::from(timeline(&history) + "\n"), "text/plain; charset=utf-8"))
         }
         Some(_) => Err(wrong("format", "is json, ndjson or text")),
     }

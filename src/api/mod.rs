@@ -37,8 +37,10 @@ mod submission;
 mod submit;
 mod task_view;
 mod tasks;
+pub mod timeline;
 mod tokens;
 pub mod wire;
+pub mod words;
 mod work;
 
 use std::ops::Deref;

@@ -3,11 +3,11 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use agent_reach::ledger::time::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
-use crate::hub::{Hub, TOKEN, code, stderr, stdout};
+use crate::hub::{Hub, TOKEN, code, stderr, stdout, wait_until};
 
 const FILES: [&str; 3] = ["worker.py", "push_agent.py", "receiver.py"];
 
@@ -38,15 +38,13 @@ impl Program {
         BufReader::new(self.0.stdout.take().expect("piped, and asked for once")).lines().map_while(Result::ok)
     }
 
-    fn ended_within(&mut self, patience: Duration) -> Option<i32> {
-        let end = Instant::now() + patience;
-        while Instant::now() < end {
-            if let Some(status) = self.0.try_wait().expect("it is ours") {
-                return status.code();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        None
+    fn exit_code(&mut self) -> Option<i32> {
+        let mut status = None;
+        wait_until("the program ends", || {
+            status = self.0.try_wait().expect("it is ours");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
     }
 }
 
@@ -58,14 +56,7 @@ impl Drop for Program {
 }
 
 fn wait_for_agent(hub: &Hub, agent: &str) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < end {
-        if hub.json(&["agents", "list"]).as_array().into_iter().flatten().any(|found| found["agent_id"] == agent) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    panic!("{agent} never registered");
+    wait_until(agent, || code(&hub.reach(&["agents", "show", agent])) == 0);
 }
 
 /// Submits and waits; the task as it ended.
@@ -80,7 +71,10 @@ fn the_page_shows_the_programs_exactly_as_they_are() {
     let page = std::fs::read_to_string(examples().join("../agents-and-callbacks.md")).expect("the page");
     for file in FILES {
         let program = std::fs::read_to_string(examples().join(file)).expect("the program");
-        assert!(page.contains(&format!("```python\n{program}```\n")), "docs/agents-and-callbacks.md differs from {file}");
+        assert!(
+            page.contains(&format!("```python\n{program}```\n")),
+            "docs/agents-and-callbacks.md differs from {file}"
+        );
         assert!(program.lines().all(|line| line.len() <= 120), "{file} has lines over 120");
     }
     let shown = page.matches("```python\n").count();
@@ -116,10 +110,7 @@ fn the_worker_works_and_the_receiver_believes_only_what_is_signed_once() {
 
     let signer = standardwebhooks::Webhook::new(old.trim()).expect("a secret of the standard");
     let body = br#"{"type":"task.succeeded","data":{"reach_id":"reach_from_elsewhere"}}"#;
-    let now = i64::try_from(
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs(),
-    )
-    .expect("small");
+    let now = i64::try_from(SystemClock.wall().0 / 1_000).expect("small");
     let signed = |at| signer.sign("msg_once", at, body).expect("it signs");
     assert_eq!(post(&url, "msg_once", now, "v1,AAAA", body), 401);
     assert_eq!(post(&url, "msg_once", now - 301, &signed(now - 301), body), 401, "a stale one");
@@ -130,7 +121,7 @@ fn the_worker_works_and_the_receiver_believes_only_what_is_signed_once() {
     assert_eq!(told.collect::<Vec<_>>(), ["task.succeeded reach_from_elsewhere"], "the second time it was known");
 
     assert_eq!(code(&hub.reach(&["agents", "drain", "counter-1"])), 0);
-    assert_eq!(worker.ended_within(Duration::from_secs(20)), Some(0), "a drained worker leaves by itself");
+    assert_eq!(worker.exit_code(), Some(0), "a drained worker leaves by itself");
 }
 
 /// A callback by hand; the status of its answer.
@@ -167,11 +158,7 @@ fn the_push_agent_answers_at_once_or_later_and_is_told_of_a_cancel() {
 
     let long = hub.json(&["submit", "text.words", "--payload", "{\"text\":\"one\",\"seconds\":600}"]);
     let long = long["reach_id"].as_str().expect("an id");
-    let end = Instant::now() + Duration::from_secs(20);
-    while hub.json(&["tasks", "show", long])["state"] != "processing" {
-        assert!(Instant::now() < end, "it was never acknowledged");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("it is acknowledged", || hub.json(&["tasks", "show", long])["state"] == "processing");
     assert_eq!(hub.json(&["tasks", "cancel", long])["state"], "cancelled");
     assert_eq!(said.next(), Some(format!("cancelled: {long}")));
 }

@@ -41,6 +41,17 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("UTF-8")
 }
 
+/// Looks again and again, for other processes give no signal; at most 30 s.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+    panic!("not within half a minute: {what}");
+}
+
 /// A hub of one test.
 pub(crate) struct Hub {
     child: Child,

@@ -1,7 +1,10 @@
 //! The `reach` binary as people and scripts meet it: what it prints where, and how it ends.
 
 mod damage;
+mod demo;
 mod examples;
 mod hub;
 mod offline;
+mod operator;
 mod running;
+mod tour;

@@ -1,4 +1,4 @@
-//! An event as JSON and as one line of text: the same rendering for histories and the live feed.
+//! An event as JSON: the same rendering for histories and the live feed. `timeline` makes text of it.
 //!
 //! Pure and exhaustive: a new kind of event does not compile until it says here how it is shown. Nothing secret is in
 //! an event, but two things are left out all the same: agents' endpoints (semantics 39) and the hashes of tokens.
@@ -187,30 +187,5 @@ pub(crate) fn live_type(kind: EventKind) -> String {
         EventKind::AgentRegistered | EventKind::AgentHealthy => "agent.online".to_owned(),
         EventKind::AgentLeft => "agent.offline".to_owned(),
         other => other.name().replacen('-', ".", 1),
-    }
-}
-
-/// An event as one line of a timeline. Values are written as JSON, so no text of a caller's can break a line.
-pub(crate) fn line(fields: &Fields) -> String {
-    let mut out = String::new();
-    let shown = |name: &str| !matches!(name, "hash" | "namespace" | "trace" | "frame" | "reach_id");
-    for (name, value) in fields.0.iter().filter(|(name, _)| shown(name)) {
-        match (*name, value) {
-            ("seq", value) => out.push_str(&format!("#{value:<8}")),
-            ("at" | "kind", Value::String(text)) => out.push_str(&format!(" {text:<26}")),
-            ("actor", value) => out.push_str(&format!(" by {}", actor_word(value))),
-            (name, value) => out.push_str(&format!(" {name}={value}")),
-        }
-    }
-    out.push('\n');
-    out
-}
-
-fn actor_word(actor: &Value) -> String {
-    let part = |name| actor.get(name).and_then(Value::as_str).unwrap_or_default();
-    match part("kind") {
-        "agent" => format!("agent {}", part("agent_id")),
-        "token" => format!("token {}", part("token_id")),
-        other => other.to_owned(),
     }
 }

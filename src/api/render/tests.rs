@@ -47,15 +47,12 @@ fn semantics_27_a_message_is_shown_while_its_body_is_there_and_only_if_it_is_the
 }
 
 #[test]
-fn an_event_begins_with_its_place_and_a_line_of_it_can_not_be_broken_by_a_text() {
+fn an_event_begins_with_its_place() {
     let event = stored(TaskOverdue { task: ReachId([1; 16]) });
     let fields = super::event(&event, &Bodies::default());
     let json = serde_json::to_string(&fields).unwrap();
     assert!(json.starts_with(r#"{"seq":7,"at":"2026-01-01T00:00:00.000Z","kind":"task-overdue","actor":"#), "{json}");
     assert!(json.contains(&format!(r#""hash":"{}""#, event.hash())));
-    let mut forged = fields;
-    forged.put("reason", "line\n#8 task-succeeded");
-    assert_eq!(line(&forged).matches('\n').count(), 1);
 }
 
 #[test]

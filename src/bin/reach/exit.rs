@@ -112,10 +112,13 @@ pub(crate) struct Problem {
     /// Short title.
     #[serde(default)]
     pub(crate) title: String,
+    /// What the hub advises to do next.
+    #[serde(default)]
+    pub(crate) next: String,
     /// Fields at fault.
     #[serde(default)]
     pub(crate) errors: Vec<Fault>,
-    /// What to do next: words, or objects with more.
+    /// Names that may have been meant.
     #[serde(default)]
     pub(crate) suggestions: Vec<Value>,
     /// The whole body, for `--output json`.
@@ -206,7 +209,10 @@ impl Problem {
         }
         for hint in &self.suggestions {
             let hint = hint.as_str().map_or_else(|| hint.to_string(), str::to_owned);
-            let _ = write!(text, "\n  try: {}", output::tame(&hint));
+            let _ = write!(text, "\n  did you mean: {}", output::tame(&hint));
+        }
+        if !self.next.is_empty() {
+            let _ = write!(text, "\n  next: {}", output::tame(&self.next));
         }
         text
     }
@@ -223,11 +229,12 @@ mod tests {
 
     #[test]
     fn a_problem_shows_code_detail_field_and_what_to_do() {
-        let body = br#"{"code":"capability-not-registered","detail":"nobody offers x.y","errors":[{"pointer":"/capability","detail":"x.y"}],"suggestions":["x.z"]}"#;
+        let body = br#"{"code":"capability-not-registered","detail":"nobody offers x.y","errors":[{"pointer":"/capability","detail":"x.y"}],"suggestions":["x.z"],"next":"Check the name."}"#;
         insta::assert_snapshot!(Problem::of(422, body).readable(), @r"
         error: capability-not-registered (422): nobody offers x.y
           at /capability: x.y
-          try: x.z
+          did you mean: x.z
+          next: Check the name.
         ");
     }
 

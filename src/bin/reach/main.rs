@@ -9,6 +9,7 @@
 //! | `bench/` | open-loop load and what came out of it |
 //! | `workload.rs`, `times.rs` | arrival traces and histograms, shared by demo and bench |
 //! | `client.rs`, `output.rs`, `exit.rs` | the hub over HTTP; what is printed; exit codes |
+//! | `help.rs`, `moments.rs` | examples of every command; moments as people think of them |
 
 mod bench;
 mod child;
@@ -16,6 +17,8 @@ mod client;
 mod ctl;
 mod demo;
 mod exit;
+mod help;
+mod moments;
 mod output;
 mod scratch;
 mod serve;
@@ -28,7 +31,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use client::{Client, Connect};
 use ctl::Context;
@@ -71,7 +74,7 @@ enum Command {
     Repair(verify::Repair),
     #[command(flatten)]
     Talk(Talk),
-    /// Completions for a shell
+    /// Print completions for a shell
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
@@ -86,6 +89,8 @@ enum Command {
 enum Talk {
     /// Does this hub deliver? Sends requests to a temporary agent of its own
     Smoke(smoke::Smoke),
+    /// Is all well, and if not, where to look
+    Status(ctl::status::Status),
     /// Agents
     #[command(subcommand)]
     Agents(ctl::agents::Command),
@@ -115,7 +120,7 @@ enum Talk {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let format = cli.output;
     client::install_tls();
     match run(cli) {
@@ -125,6 +130,12 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code() as u8)
         }
     }
+}
+
+/// The command line; wrong ones and questions for help end here.
+fn parse() -> Cli {
+    let matches = help::dressed(Cli::command()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 fn run(cli: Cli) -> Outcome {
@@ -152,6 +163,7 @@ fn run(cli: Cli) -> Outcome {
 async fn converse(context: &Context, talk: Talk) -> Outcome {
     match talk {
         Talk::Smoke(smoke) => smoke::run(context, &smoke).await,
+        Talk::Status(status) => ctl::status::run(context, &status).await,
         Talk::Agents(command) => ctl::agents::run(context, command).await,
         Talk::Tasks(command) => ctl::tasks::run(context, command).await,
         Talk::Submit(submit) => ctl::submit::run(context, *submit).await,

@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use comfy_table::{Attribute, Cell, ContentArrangement, Table};
+use comfy_table::{Attribute, Cell, ColumnConstraint, ContentArrangement, Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
@@ -47,60 +47,159 @@ pub(crate) fn json(value: &Value) {
     data(&text);
 }
 
-/// A table without frames: what `cut` and `awk` can also read.
+/// A list without frames: what `cut` and `awk` can also read. Where the width is known a row is one line, cut to it; the
+/// first column is never cut.
 pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     data(&render(head, rows, Dress::of_stdout()));
 }
 
-/// How a table is dressed.
+/// Names and what they stand for, the long ones broken between words where the width is known.
+pub(crate) fn card(rows: &[(String, String)]) {
+    data(&layout(rows, Dress::of_stdout()));
+}
+
+/// One line, cut where the width is known.
+pub(crate) fn row(text: &str) {
+    data(&fitted(text, Dress::of_stdout().width));
+}
+
+/// Is somebody reading, whose lines are so wide and no wider?
+pub(crate) fn is_read_by_eyes() -> bool {
+    Dress::of_stdout().width.is_some()
+}
+
+/// How data is dressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dress {
-    /// Text only.
+struct Dress {
+    weight: Weight,
+    /// In columns; `None` in a pipe, where nothing is cut.
+    width: Option<u16>,
+}
+
+/// Are headings bold?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weight {
     Plain,
-    /// With attributes, and as wide as the terminal.
-    Terminal,
+    Bold,
 }
 
 impl Dress {
-    /// Plain in a pipe, and where the terminal's owner wants no colour and no attributes.
+    /// Plain in a pipe, and where the terminal's owner wants no colour and no attributes. `COLUMNS` wins over the
+    /// terminal's own width.
     fn of_stdout() -> Self {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if set("NO_COLOR") || dumb || !std::io::stdout().is_terminal() { Self::Plain } else { Self::Terminal }
+        let is_terminal = std::io::stdout().is_terminal();
+        let weight = if set("NO_COLOR") || dumb || !is_terminal { Weight::Plain } else { Weight::Bold };
+        let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let width = named.or_else(|| if is_terminal { Table::new().width() } else { None });
+        Self { weight, width: width.map(|width: u16| width.max(NARROWEST)) }
     }
 }
 
+/// What is narrower is treated as that.
+const NARROWEST: u16 = 40;
+
 fn render(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>, dress: Dress) -> String {
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    match dress {
-        Dress::Plain => table.force_no_tty(),
-        Dress::Terminal => table.set_content_arrangement(ContentArrangement::Dynamic),
-    };
-    table.set_header(head.iter().map(|name| {
-        let cell = Cell::new(name.to_uppercase());
-        match dress {
-            Dress::Plain => cell,
-            Dress::Terminal => cell.add_attribute(Attribute::Bold),
-        }
-    }));
+    table.load_style(comfy_table::presets::NOTHING).set_truncation_indicator("…");
+    if dress.weight == Weight::Plain {
+        table.force_no_tty();
+    }
+    if let Some(width) = dress.width {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    let mut heading = Row::from(
+        head.iter()
+            .map(|name| {
+                let cell = Cell::new(name.to_uppercase());
+                match dress.weight {
+                    Weight::Plain => cell,
+                    Weight::Bold => cell.add_attribute(Attribute::Bold),
+                }
+            })
+            .collect::<Vec<_>>(),
+    );
+    heading.max_height(1);
+    table.set_header(heading);
     for row in rows {
-        table.add_row(row.iter().map(|text| tame(text)).collect::<Vec<_>>());
+        let mut row = Row::from(row.iter().map(|text| tame(text)).collect::<Vec<_>>());
+        row.max_height(1);
+        table.add_row(row);
+    }
+    if let Some(first) = table.column_mut(0) {
+        first.set_constraint(ColumnConstraint::ContentWidth);
     }
     table.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// Text from elsewhere, made harmless: no control characters and no bidirectional overrides reach the terminal.
-pub(crate) fn tame(text: &str) -> String {
-    let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+fn layout(rows: &[(String, String)], dress: Dress) -> String {
+    let widest = rows.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
+    let room = dress.width.map_or(usize::MAX, |width| usize::from(width).saturating_sub(widest + 2).max(20));
+    let mut lines = Vec::new();
+    for (name, value) in rows {
+        let mut name = tame(name);
+        for part in wrapped(&tame(value), room) {
+            lines.push(format!("{}{}  {part}", name, " ".repeat(widest.saturating_sub(columns(&name)))));
+            name.clear();
+        }
+    }
+    lines.join("\n")
 }
+
+/// A text in lines of at most so many columns, broken between words; a word that is longer stands alone.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { continue };
+        if line.is_empty() || columns(line) + 1 + columns(word) <= room {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+fn fitted(text: &str, width: Option<u16>) -> String {
+    let Some(width) = width.map(usize::from).filter(|width| columns(text) > *width) else { return text.to_owned() };
+    let mut room = width.saturating_sub(1);
+    let kept = text.chars().take_while(|c| {
+        let taken = columns_of(*c);
+        let fits = taken <= room;
+        room = room.saturating_sub(taken);
+        fits
+    });
+    kept.collect::<String>() + "…"
+}
+
+fn columns(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+/// Two for the scripts of East Asia, whose letters are wide.
+const fn columns_of(c: char) -> usize {
+    if matches!(c, '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{a4cf}' | '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe6f}' | '\u{ff00}'..='\u{ff60}' | '\u{1f300}'..='\u{1faff}' | '\u{20000}'..='\u{3fffd}')
+    {
+        2
+    } else {
+        1
+    }
+}
+
+pub(crate) use agent_reach::api::timeline::tame;
 
 /// A field of a JSON answer as text; `-` where there is none.
 pub(crate) fn field(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         None | Some(Value::Null) => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
+            items.iter().map(|item| field(item, "")).collect::<Vec<_>>().join(", ")
+        }
         Some(other) => other.to_string(),
     }
 }
@@ -131,7 +230,11 @@ mod tests {
 
     #[test]
     fn a_table_in_a_pipe_is_plain_text_in_columns() {
-        let text = render(&["id", "state"], vec![vec!["a".to_owned(), "queued".to_owned()]], Dress::Plain);
+        let text = render(
+            &["id", "state"],
+            vec![vec!["a".to_owned(), "queued".to_owned()]],
+            Dress { weight: Weight::Plain, width: None },
+        );
         insta::assert_snapshot!(text, @r"
         ID  STATE
         a   queued
@@ -139,8 +242,24 @@ mod tests {
     }
 
     #[test]
-    fn text_from_elsewhere_cannot_steer_the_terminal() {
-        assert_eq!(tame("a\u{1b}[31mb\u{202e}c\r"), "a\u{fffd}[31mb\u{fffd}c\u{fffd}");
+    fn where_the_width_is_known_a_row_is_one_line_and_its_id_is_whole() {
+        let dress = Dress { weight: Weight::Plain, width: Some(40) };
+        let long = vec!["reach_01m8nnzkk1evcsb5b2sv8d9zmf".to_owned(), "a text that is longer than that".to_owned()];
+        let text = render(&["id", "failure"], vec![long], dress);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[1].starts_with("reach_01m8nnzkk1evcsb5b2sv8d9zmf ") && lines[1].ends_with('…'), "{text}");
+        assert_eq!(fitted("成都成都", Some(6)), "成都…");
+    }
+
+    #[test]
+    fn a_long_value_is_broken_between_words_below_itself() {
+        let dress = Dress { weight: Weight::Plain, width: Some(40) };
+        let rows = [("why".to_owned(), "it waits since a long time for an agent with a free slot".to_owned())];
+        insta::assert_snapshot!(layout(&rows, dress), @r"
+        why  it waits since a long time for an
+             agent with a free slot
+        ");
     }
 
     #[test]
@@ -149,5 +268,6 @@ mod tests {
         assert_eq!(field(&value, "/a/b"), "3");
         assert_eq!(field(&value, "/n"), "-");
         assert_eq!(field(&value, "/x"), "-");
+        assert_eq!(field(&serde_json::json!({"l": ["a", 1]}), "/l"), "a, 1");
     }
 }

@@ -21,10 +21,10 @@ use crate::times::{histogram, quantiles};
 /// How to try it.
 #[derive(Debug, Args)]
 pub(crate) struct Smoke {
-    /// Requests
+    /// How many requests, one after another
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     requests: u64,
-    /// Each may take so many seconds
+    /// Seconds that each may take
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=120))]
     timeout: u64,
 }
@@ -109,10 +109,26 @@ impl Report {
                     ]],
                 );
                 for (error, count) in &self.errors {
-                    output::note(&format!("{count} × {}", output::tame(error)));
+                    output::note(&format!("{count} × {}: {}", output::tame(error), advice(error)));
                 }
+                output::note(if self.succeeded == self.requests {
+                    "this hub delivers: every request went to an agent and came back with its own answer"
+                } else {
+                    "THIS HUB DOES NOT DELIVER as it should; `reach status` says more"
+                });
             }
         }
+    }
+}
+
+/// What an error of a request points to.
+fn advice(error: &str) -> &'static str {
+    match error {
+        "queued" | "dispatched" | "processing" => "still there when the time was up: the hub or this machine is slow",
+        "wrong-answer" => "the answer of another request came back",
+        "unreachable" | "timeout" => "the hub did not answer",
+        "queue-full" | "rate-limited" | "busy" => "the hub is at its bounds",
+        _ => "docs/errors.md tells what it means",
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use crate::ctl::{Context, span};
+use crate::ctl::{Context, age, span};
 use crate::exit::Outcome;
 use crate::output::field;
 
@@ -37,11 +37,11 @@ pub(crate) struct List {
     /// Only those that offer this capability
     #[arg(long)]
     capability: Option<String>,
-    /// Only those with this health: healthy, unhealthy, lost
-    #[arg(long)]
+    /// Only those with this health
+    #[arg(long, value_parser = ["healthy", "unhealthy", "lost"])]
     health: Option<String>,
-    /// Only those of this standing: active, draining, offline, deregistered; the last two are hidden otherwise
-    #[arg(long)]
+    /// Only those of this standing; offline and deregistered ones are hidden otherwise
+    #[arg(long, value_parser = ["active", "draining", "offline", "deregistered"])]
     standing: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 200)]
@@ -86,13 +86,14 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             context.print_list(
                 listing,
                 &[
-                    ("agent", "/agent_id"),
-                    ("standing", "/standing"),
-                    ("health", "/health"),
-                    ("incarnation", "/incarnation"),
-                    ("slots used", "/slots_used"),
-                    ("max", "/max_concurrency"),
-                    ("version", "/version"),
+                    ("agent", |agent| field(agent, "/agent_id")),
+                    ("standing", |agent| field(agent, "/standing")),
+                    ("health", |agent| field(agent, "/health")),
+                    ("busy", |agent| format!("{}/{}", field(agent, "/slots_used"), field(agent, "/max_concurrency"))),
+                    ("process", |agent| field(agent, "/incarnation")),
+                    ("since", |agent| age(agent, "/registered_at")),
+                    ("version", |agent| field(agent, "/version")),
+                    ("capabilities", |agent| field(agent, "/capabilities")),
                 ],
             );
         }
@@ -109,12 +110,12 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         Command::Offline { agent_id } => {
             let agent = client.get(&["v1", "agents", &agent_id], &[]).await?;
             let body = json!({"incarnation": agent.get("incarnation")});
-            client.post(&["v1", "agents", &agent_id, "offline"], &body).await?;
-            context.hint(&format!("{} is offline", field(&agent, "/agent_id")));
+            let answer = client.post(&["v1", "agents", &agent_id, "offline"], &body).await?;
+            context.print_done(&answer, &format!("{} is offline", field(&agent, "/agent_id")));
         }
         Command::Remove { agent_id } => {
-            client.delete(&["v1", "agents", &agent_id]).await?;
-            context.hint(&format!("{agent_id} is deregistered"));
+            let answer = client.delete(&["v1", "agents", &agent_id]).await?;
+            context.print_done(&answer, &format!("{agent_id} is deregistered"));
         }
     }
     Ok(())

@@ -1,20 +1,26 @@
 //! `reach callbacks`: what was told to callers, what could not be, and with which secrets.
 
+use std::cmp::Reverse;
+
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::{Listing, More};
-use crate::ctl::Context;
+use crate::ctl::{Context, age};
 use crate::exit::Outcome;
+use crate::moments;
 use crate::output::{self, Format, field};
+
+/// Callbacks that are read to find the newest.
+const MOST: usize = 10_000;
 
 /// What to do with callbacks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List callbacks
+    /// List callbacks that have not arrived, newest first
     List {
-        /// In this state: due, exhausted, blocked, gone
-        #[arg(long)]
+        /// Only those in this state
+        #[arg(long, value_parser = ["due", "exhausted", "blocked", "gone"])]
         state: Option<String>,
         /// At most so many
         #[arg(long, default_value_t = 50)]
@@ -58,16 +64,17 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
     match command {
         Command::List { state, limit } => {
             let query: Vec<_> = state.map(|state| ("state", state)).into_iter().collect();
-            let listing = client.list(&["v1", "callbacks"], &query, limit).await?;
+            // By id they come in no order that a person knows: all are read, and sorted by the event that they tell.
+            let listing = newest_first(client.list(&["v1", "callbacks"], &query, MOST).await?, limit);
             context.print_list(
                 listing,
                 &[
-                    ("callback id", "/callback_id"),
-                    ("state", "/state"),
-                    ("attempts", "/attempts"),
-                    ("last error", "/last_error"),
-                    ("reach id", "/reach_id"),
-                    ("url", "/url"),
+                    ("callback id", |callback| field(callback, "/callback_id")),
+                    ("state", |callback| field(callback, "/state")),
+                    ("tries", |callback| field(callback, "/attempts")),
+                    ("next try", next_try),
+                    ("last error", |callback| field(callback, "/last_error")),
+                    ("url", |callback| field(callback, "/url")),
                 ],
             );
         }
@@ -77,6 +84,22 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         Command::Secrets(command) => secrets(context, command).await?,
     }
     Ok(())
+}
+
+fn next_try(callback: &Value) -> String {
+    let next = field(callback, "/next_at");
+    next.parse().map_or(next, |at| moments::relative(at, moments::now()))
+}
+
+/// The newest of a listing, without what was delivered.
+fn newest_first(mut listing: Listing, limit: usize) -> Listing {
+    listing.items.retain(|callback| field(callback, "/state") != "delivered");
+    listing.items.sort_by_key(|callback| Reverse(callback.get("seq").and_then(Value::as_u64)));
+    if listing.items.len() > limit {
+        listing.more = More::Yes;
+        listing.items.truncate(limit);
+    }
+    listing
 }
 
 async fn secrets(context: &Context, command: Secrets) -> Outcome {
@@ -92,18 +115,25 @@ async fn secrets(context: &Context, command: Secrets) -> Outcome {
             let mut page = client.get(&path, &[]).await?;
             let items = page.get_mut("items").and_then(|items| items.as_array_mut()).map(std::mem::take);
             let listing = Listing { items: items.unwrap_or_default(), more: More::No };
-            context.print_list(listing, &[("name", "/name"), ("created", "/created_at"), ("active", "/active")]);
+            context.print_list(
+                listing,
+                &[
+                    ("name", |secret| field(secret, "/name")),
+                    ("signing now", |secret| field(secret, "/active")),
+                    ("age", |secret| age(secret, "/created_at")),
+                ],
+            );
         }
         Secrets::Remove { name } => {
-            client.delete(&["v1", "callback-secrets", &name]).await?;
-            context.hint(&format!("{name} is removed"));
+            let answer = client.delete(&["v1", "callback-secrets", &name]).await?;
+            context.print_done(&answer, &format!("{name} is removed"));
         }
     }
     Ok(())
 }
 
 /// A fresh secret is data: bare on stdout, so that a script can keep it.
-pub(crate) fn show_once(context: &Context, answer: &serde_json::Value) {
+pub(crate) fn show_once(context: &Context, answer: &Value) {
     match context.format {
         Format::Json => output::json(answer),
         Format::Table => {
@@ -111,5 +141,19 @@ pub(crate) fn show_once(context: &Context, answer: &serde_json::Value) {
             output::data(&secret.unwrap_or_default());
             context.hint("it is shown only this once");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_come_first_and_what_arrived_is_left_out() {
+        let item = |seq: u64, state: &str| json!({"seq": seq, "state": state});
+        let items = vec![item(3, "due"), item(9, "exhausted"), item(12, "delivered"), item(5, "gone")];
+        let listing = newest_first(Listing { items, more: More::No }, 2);
+        assert_eq!(listing.items, [item(9, "exhausted"), item(5, "gone")]);
+        assert_eq!(listing.more, More::Yes);
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use agent_reach::api::timeline::meaning;
+use agent_reach::api::words;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 
 use crate::client::{Client, accepted, unreachable};
@@ -13,15 +16,22 @@ use crate::output::{self, Format, field, tame};
 /// Which events.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// Only events after this seq
-    #[arg(long, default_value_t = 0)]
-    after: u64,
+    /// Only events after this seq; 0 is the beginning
+    #[arg(long)]
+    after: Option<u64>,
+    /// Begin so many places before the end of the ledger
+    #[arg(long, default_value_t = 1_000, conflicts_with = "after")]
+    last: u64,
     /// Go on with what comes
     #[arg(long, short)]
     follow: bool,
-    /// Only of this kind, such as task-failed; may be given several times
-    #[arg(long)]
+    /// Only of these kinds, such as task-failed; commas between them
+    #[arg(long, value_delimiter = ',', hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(words::event_kinds()))]
     kind: Vec<String>,
+    /// Only of this agent
+    #[arg(long)]
+    agent: Option<String>,
     /// At most so many
     #[arg(long)]
     limit: Option<usize>,
@@ -32,44 +42,72 @@ const WAIT: Duration = Duration::from_secs(20);
 
 /// Prints them, one a line.
 pub(crate) async fn run(context: &Context, events: &Events) -> Outcome {
-    let mut feed = Feed::after(events.after);
+    let after = match events.after {
+        Some(seq) => seq,
+        None => end_of_feed(&context.client).await?.saturating_sub(events.last),
+    };
+    let mut feed = Feed::after(after);
     let mut left = events.limit.unwrap_or(usize::MAX);
-    loop {
+    let mut day = String::new();
+    while left > 0 {
         let wait = if events.follow { WAIT } else { Duration::ZERO };
         let page = feed.next(&context.client, wait).await?;
         if page.is_empty() && !events.follow {
             return Ok(());
         }
-        for event in page {
-            if !events.kind.is_empty() && !events.kind.contains(&field(&event, "/kind")) {
-                continue;
-            }
-            print(context.format, &event);
+        for event in page.iter().filter(|event| events.wants(event)).take(left) {
             left -= 1;
-            if left == 0 {
-                return Ok(());
+            match context.format {
+                Format::Json => output::data(&event.to_string()),
+                Format::Table => show(event, &mut day),
             }
         }
+    }
+    Ok(())
+}
+
+impl Events {
+    fn wants(&self, event: &Value) -> bool {
+        (self.kind.is_empty() || self.kind.contains(&field(event, "/kind")))
+            && self
+                .agent
+                .as_ref()
+                .is_none_or(|agent| [field(event, "/agent_id"), field(event, "/actor/agent_id")].contains(agent))
     }
 }
 
-fn print(format: Format, event: &Value) {
-    match format {
-        Format::Json => output::data(&event.to_string()),
-        Format::Table => {
-            let subject = ["/reach_id", "/task", "/agent_id", "/agent", "/batch_id"]
-                .iter()
-                .map(|at| field(event, at))
-                .find(|text| text != "-");
-            output::data(&tame(&format!(
-                "{:>10}  {}  {:<26} {}",
-                field(event, "/seq"),
-                field(event, "/at"),
-                field(event, "/kind"),
-                subject.unwrap_or_default()
-            )));
-        }
+/// One line. For eyes a new day stands above its first event; a pipe has the whole moment in every line.
+fn show(event: &Value, day: &mut String) {
+    let at = field(event, "/at");
+    if !output::is_read_by_eyes() {
+        return output::data(&line(event, &at));
     }
+    let (date, time) = at.split_once('T').unwrap_or(("", &at));
+    if date != day {
+        output::row(&tame(date));
+        date.clone_into(day);
+    }
+    output::row(&line(event, time.trim_end_matches('Z')));
+}
+
+/// Place, time, kind, whom it is about, and what it means.
+fn line(event: &Value, time: &str) -> String {
+    let subject = ["/reach_id", "/agent_id", "/batch_id"].iter().map(|at| field(event, at)).find(|text| text != "-");
+    let (seq, kind) = (field(event, "/seq"), field(event, "/kind"));
+    let text = format!("{seq:>6}  {time:<12}  {kind:<20}  {:<32}  {}", subject.unwrap_or_default(), meaning(event));
+    tame(text.trim_end())
+}
+
+/// The seq of the newest event.
+async fn end_of_feed(client: &Client) -> Outcome<u64> {
+    let request = client.request(reqwest::Method::GET, &["v1", "events"]).query(&[("after", "latest")]);
+    let response = accepted(request).await?;
+    Ok(looked_to(&response).unwrap_or(0))
+}
+
+/// How far the hub looked for an answer.
+fn looked_to(response: &reqwest::Response) -> Option<u64> {
+    response.headers().get("reach-after")?.to_str().ok()?.parse().ok()
 }
 
 /// A place in the feed. It never skips: a gap left by retention comes as an item of its own.
@@ -93,7 +131,7 @@ impl Feed {
             .query(&[("after", self.after), ("wait_ms", wait_ms)])
             .timeout(wait + Duration::from_secs(15));
         let response = accepted(request).await?;
-        let looked = response.headers().get("reach-after").and_then(|at| at.to_str().ok()?.parse::<u64>().ok());
+        let looked = looked_to(&response);
         let text = response.text().await.map_err(unreachable)?;
         let events = text
             .lines()

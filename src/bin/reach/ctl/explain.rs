@@ -5,7 +5,11 @@ use serde_json::{Map, Value, json};
 
 use crate::ctl::{Context, json_argument};
 use crate::exit::Outcome;
+use crate::moments;
 use crate::output::{self, Format, field};
+
+/// Agents named in a table; the rest is a count.
+const NAMED: usize = 30;
 
 /// A task, or one that is not sent.
 #[derive(Debug, Args)]
@@ -39,16 +43,22 @@ pub(crate) async fn explain(context: &Context, explain: &Explain) -> Outcome {
 
 /// What it is, what would help, and every agent with its score or the reason against it.
 fn show(answer: &Value) {
-    output::table(&["question", "answer"], facts(answer));
+    let now = moments::now();
+    let rows = facts(answer).into_iter().map(|(name, value)| (name, moments::related(&value, now)));
+    output::card(&rows.collect::<Vec<_>>());
     let agents = agents(answer);
+    let more = agents.len().saturating_sub(NAMED);
     if !agents.is_empty() {
         output::data("");
-        output::table(&["agent", "can take it", "score or reason"], agents);
+        output::table(&["agent", "can take it", "why"], agents.into_iter().take(NAMED));
+    }
+    if more > 0 {
+        output::data(&format!("and {more} more; --output json names them"));
     }
 }
 
-fn facts(answer: &Value) -> Vec<Vec<String>> {
-    let mut rows: Vec<Vec<String>> = Vec::new();
+fn facts(answer: &Value) -> Vec<(String, String)> {
+    let mut rows: Vec<(String, String)> = Vec::new();
     let asked = [
         ("capability", "/capability"),
         ("registered", "/registered"),
@@ -57,18 +67,33 @@ fn facts(answer: &Value) -> Vec<Vec<String>> {
         ("ends by", "/deadline"),
         ("would go to", "/route/agent_id"),
         ("strategy", "/route/strategy"),
-        ("last went to", "/last_dispatch/agent_id"),
-        ("because", "/last_dispatch/explanation/strategy"),
+        ("not permitted", "/route/not-permitted"),
     ];
     for (name, pointer) in asked {
         let text = field(answer, pointer);
-        if text != "-" {
-            rows.push(vec![name.to_owned(), text]);
+        if text != "-" && !(name == "not permitted" && text == "0") {
+            rows.push((name.to_owned(), text));
         }
+    }
+    if answer.pointer("/last_dispatch/agent_id").is_some() {
+        let part = |pointer: &str| field(answer, &format!("/last_dispatch{pointer}"));
+        let last = format!(
+            "{}, attempt {}, at {}, by {}",
+            part("/agent_id"),
+            part("/attempt"),
+            part("/at"),
+            part("/explanation/strategy")
+        );
+        rows.push(("last went to".to_owned(), last));
+    }
+    if let Some(counts) = answer.pointer("/route/counts").and_then(Value::as_object).filter(|counts| !counts.is_empty())
+    {
+        let counts: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        rows.push(("not now".to_owned(), counts.join(", ")));
     }
     for (name, list, pointer) in [("would help", "/unblock", ""), ("the payload", "/payload", "/detail")] {
         for item in answer.pointer(list).and_then(Value::as_array).into_iter().flatten() {
-            rows.push(vec![name.to_owned(), field(item, pointer)]);
+            rows.push((name.to_owned(), field(item, pointer)));
         }
     }
     rows
@@ -105,7 +130,7 @@ mod tests {
             },
         });
         assert_eq!(agents(&answer), [["one", "yes", "position 1, weight 10"], ["two", "no", "draining"]]);
-        assert!(facts(&answer).contains(&vec!["would help".to_owned(), "an agent claims".to_owned()]));
-        assert!(facts(&answer).contains(&vec!["would go to".to_owned(), "one".to_owned()]));
+        assert!(facts(&answer).contains(&("would help".to_owned(), "an agent claims".to_owned())));
+        assert!(facts(&answer).contains(&("would go to".to_owned(), "one".to_owned())));
     }
 }

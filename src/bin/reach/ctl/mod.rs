@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod history;
 pub(crate) mod policies;
+pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod tasks;
 pub(crate) mod tokens;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use crate::client::{Client, Listing, More};
 use crate::exit::{Code, Failure, Outcome};
+use crate::moments;
 use crate::output::{self, Chatter, Format, field};
 
 /// What every command of the CLI has at hand.
@@ -28,8 +30,13 @@ pub(crate) struct Context {
     pub(crate) chatter: Chatter,
 }
 
-/// A column: its heading and where its text lies in an item.
-type Column = (&'static str, &'static str);
+/// A column: its heading, and its text for an item.
+type Column = (&'static str, fn(&Value) -> String);
+
+/// Fields that are for programs, or too long to be read in a table.
+const NOT_FOR_EYES: [&str; 2] = ["declaration", "receipt"];
+/// What somebody else's JSON is in: shown as it is.
+const OPAQUE: [&str; 3] = ["result", "payload", "data"];
 
 impl Context {
     /// Prints a list as a table of these columns, or as one JSON array.
@@ -38,12 +45,13 @@ impl Context {
             return output::json(&Value::Array(listing.items));
         }
         let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-        let rows: Vec<Vec<String>> = listing
-            .items
-            .iter()
-            .map(|item| columns.iter().map(|(_, pointer)| field(item, pointer)).collect())
-            .collect();
-        output::table(&head, rows);
+        let rows: Vec<Vec<String>> =
+            listing.items.iter().map(|item| columns.iter().map(|(_, text)| text(item)).collect()).collect();
+        if rows.is_empty() {
+            self.hint("none");
+        } else {
+            output::table(&head, rows);
+        }
         if listing.more == More::Yes {
             self.hint("there are more: raise --limit");
         }
@@ -51,12 +59,21 @@ impl Context {
 
     /// Prints one object: a line a field, or JSON.
     fn print_object(&self, object: &Value) {
-        let Some(fields) = object.as_object().filter(|_| self.format == Format::Table) else {
+        if self.format == Format::Json || !object.is_object() {
             return output::json(object);
-        };
-        let rows = fields.iter().filter(|(_, value)| !value.is_null());
-        let row = |name: &String| vec![name.clone(), field(object, &format!("/{name}"))];
-        output::table(&["field", "value"], rows.map(|(name, _)| row(name)));
+        }
+        let now = moments::now();
+        let rows = facts(object).into_iter().map(|(name, value)| (name, moments::related(&value, now)));
+        output::card(&rows.collect::<Vec<_>>());
+    }
+
+    /// Says that something was done: in words, or as the hub's answer.
+    fn print_done(&self, answer: &Value, words: &str) {
+        match self.format {
+            Format::Json if answer.is_null() => output::json(&serde_json::json!({})),
+            Format::Json => output::json(answer),
+            Format::Table => self.hint(words),
+        }
     }
 
     /// A word on stderr, unless the person wants none.
@@ -65,6 +82,30 @@ impl Context {
             output::note(text);
         }
     }
+}
+
+/// Names and values of an object, what lies one deeper as `outer.inner`; nothing for what is absent or empty.
+fn facts(object: &Value) -> Vec<(String, String)> {
+    let mut facts = Vec::new();
+    let shown = |name: &str, value: &Value| !value.is_null() && !NOT_FOR_EYES.contains(&name);
+    for (name, value) in object.as_object().into_iter().flatten().filter(|(name, value)| shown(name, value)) {
+        match value {
+            Value::Object(inner) if !OPAQUE.contains(&name.as_str()) => {
+                let inner = inner.iter().filter(|(_, value)| !value.is_null());
+                facts.extend(inner.map(|(deeper, value)| (format!("{name}.{deeper}"), field(value, ""))));
+            }
+            Value::Array(items) if items.is_empty() => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                facts.push((name.clone(), field(value, "")));
+            }
+        }
+    }
+    facts
+}
+
+/// How long ago the moment in that field was.
+fn age(item: &Value, pointer: &str) -> String {
+    moments::age(&field(item, pointer), moments::now())
 }
 
 /// JSON from the command line: `-` reads stdin, `@FILE` a file, anything else is the JSON itself.
@@ -105,6 +146,14 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_is_flat_and_without_what_is_empty() {
+        let object = serde_json::json!({"a": 1, "none": null, "labels": {}, "callback": {"state": "due", "next": null},
+            "result": {"x": 1}, "list": [], "declaration": {"long": true}});
+        let shown: Vec<String> = facts(&object).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(shown, ["a=1", "callback.state=due", "result={\"x\":1}"]);
+    }
 
     #[test]
     fn spans_have_units() {

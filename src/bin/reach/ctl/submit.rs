@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_reach::api::words;
 use clap::{Args, ValueEnum};
 use futures_util::StreamExt as _;
 use serde_json::{Map, Value, json};
@@ -108,7 +109,7 @@ pub(crate) async fn run(context: &Context, submit: Submit) -> Outcome {
     let first = answer(request).await?;
     warn(context, &first);
     let id = output::field(&first, "/reach_id");
-    let task = if tasks::TERMINAL.contains(&output::field(&first, "/state").as_str()) {
+    let task = if words::terminal_states().any(|state| state == output::field(&first, "/state")) {
         first
     } else {
         tasks::wait(&context.client, &id, Duration::from_millis(wait.saturating_sub(sync * 1_000))).await?

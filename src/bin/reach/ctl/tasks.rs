@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use agent_reach::api::words;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -9,12 +11,10 @@ use tokio::time::Instant;
 use crate::client::Client;
 use crate::ctl::agents::without_nulls;
 use crate::ctl::explain::{Explain, explain};
-use crate::ctl::{Context, pair, span};
+use crate::ctl::{Context, age, pair, span};
 use crate::exit::{Code, Failure, Outcome};
 use crate::output::{self, Format, field};
 
-/// The states that nobody moves on.
-pub(crate) const TERMINAL: [&str; 5] = ["succeeded", "failed", "dead-letter", "expired", "cancelled"];
 /// One long-poll asks for so long.
 const LONG_POLL: Duration = Duration::from_secs(20);
 
@@ -33,6 +33,8 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Let one that awaits approval go on
+    Approve(One),
     /// Why it is where it is, and what would move it on
     Explain(One),
     /// Wait for its end: exit code 0 when it succeeded, 6 when it did not, 7 when the wait is over
@@ -59,9 +61,9 @@ pub(crate) struct One {
 /// Filters.
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// In this state, or in one of these with commas between
-    #[arg(long)]
-    state: Option<String>,
+    /// In one of these states; commas between them
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(words::task_states()))]
+    state: Vec<String>,
     /// Of this capability
     #[arg(long)]
     capability: Option<String>,
@@ -78,7 +80,7 @@ pub(crate) struct List {
     #[arg(long, value_parser = pair)]
     label: Option<(String, String)>,
     /// With this class of failure
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(words::failure_classes()))]
     failure_class: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 50)]
@@ -97,6 +99,9 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             let body = without_nulls(json!({"reason": reason}));
             context.print_object(&client.post(&["v1", "tasks", &reach_id, "cancel"], &body).await?);
         }
+        Command::Approve(One { reach_id }) => {
+            context.print_object(&client.post(&["v1", "tasks", &reach_id, "approve"], &json!({})).await?);
+        }
         Command::Explain(One { reach_id }) => {
             explain(context, &Explain { subject: reach_id, payload: None }).await?;
         }
@@ -114,7 +119,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
 async fn list(context: &Context, filters: List) -> Outcome {
     let mut query = Vec::new();
     let pairs = [
-        ("state", filters.state),
+        ("state", (!filters.state.is_empty()).then(|| filters.state.join(","))),
         ("capability", filters.capability),
         ("agent_id", filters.agent),
         ("session_id", filters.session),
@@ -127,14 +132,13 @@ async fn list(context: &Context, filters: List) -> Outcome {
     context.print_list(
         listing,
         &[
-            ("reach id", "/reach_id"),
-            ("state", "/state"),
-            ("capability", "/capability"),
-            ("qos", "/qos"),
-            ("attempt", "/attempt"),
-            ("agent", "/agent_id"),
-            ("failure", "/failure/code"),
-            ("submitted", "/submitted_at"),
+            ("reach id", |task| field(task, "/reach_id")),
+            ("state", |task| field(task, "/state")),
+            ("age", |task| age(task, "/submitted_at")),
+            ("attempt", |task| field(task, "/attempt")),
+            ("capability", |task| field(task, "/capability")),
+            ("agent", |task| field(task, "/agent_id")),
+            ("failure", |task| field(task, "/failure/code")),
         ],
     );
     Ok(())
@@ -156,7 +160,7 @@ pub(crate) async fn wait(client: &Client, reach_id: &str, patience: Duration) ->
         let left = end.saturating_duration_since(Instant::now()).min(LONG_POLL);
         let wait_ms = u64::try_from(left.as_millis()).unwrap_or(0);
         let task = client.get(&["v1", "tasks", reach_id], &[("wait_ms", wait_ms.to_string())]).await?;
-        if TERMINAL.contains(&field(&task, "/state").as_str()) {
+        if words::terminal_states().any(|state| state == field(&task, "/state")) {
             return Ok(task);
         }
         if left.is_zero() {

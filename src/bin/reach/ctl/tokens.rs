@@ -1,5 +1,7 @@
 //! `reach tokens`: who may do what.
 
+use agent_reach::api::words;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -7,6 +9,7 @@ use crate::ctl::agents::without_nulls;
 use crate::ctl::callbacks::show_once;
 use crate::ctl::{Context, span};
 use crate::exit::Outcome;
+use crate::output::field;
 
 /// What to do with tokens.
 #[derive(Debug, Subcommand)]
@@ -36,8 +39,8 @@ pub(crate) struct Create {
     /// What people call it
     #[arg(long)]
     name: String,
-    /// What it may do: submit, register, work, read, audit, operate, admin
-    #[arg(long, required = true, value_delimiter = ',')]
+    /// What it may do; commas between them
+    #[arg(long, required = true, value_delimiter = ',', value_parser = PossibleValuesParser::new(words::scopes()))]
     scope: Vec<String>,
     /// It holds in every namespace, not only in that of this call
     #[arg(long)]
@@ -76,18 +79,18 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             context.print_list(
                 listing,
                 &[
-                    ("token id", "/token_id"),
-                    ("name", "/name"),
-                    ("scopes", "/scopes"),
-                    ("namespace", "/namespace"),
-                    ("agents", "/agents"),
-                    ("expires", "/expires_at"),
+                    ("token id", |token| field(token, "/token_id")),
+                    ("name", |token| field(token, "/name")),
+                    ("scopes", |token| field(token, "/scopes")),
+                    ("namespace", |token| field(token, "/namespace")),
+                    ("agents", |token| field(token, "/agents")),
+                    ("expires", |token| field(token, "/expires_at")),
                 ],
             );
         }
         Command::Revoke { token_id } => {
-            client.delete(&["v1", "tokens", &token_id]).await?;
-            context.hint(&format!("{token_id} is revoked"));
+            let answer = client.delete(&["v1", "tokens", &token_id]).await?;
+            context.print_done(&answer, &format!("{token_id} is revoked"));
         }
         Command::Rotate { token_id, overlap } => {
             let body = without_nulls(json!({"overlap_ms": overlap}));

@@ -21,11 +21,13 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::child::{self, Hub, Process, fresh_token};
 use crate::client::{Client, Secret};
 use crate::exit::{Code, Failure, Outcome};
+use crate::moments;
 use crate::output::{self, Chatter, Format, field};
 use crate::scratch::{Keep, Scratch};
 use crate::work;
@@ -72,7 +74,7 @@ pub(crate) async fn run(demo: &Demo, chatter: Chatter) -> Outcome {
     // Whichever way this ends, the children are killed as their handles are dropped, before the folder goes.
     let report = tokio::select! {
         report = Box::pin(play(demo, chatter, scratch.path())) => report,
-        _ = tokio::signal::ctrl_c() => Err(Failure::new("interrupted")),
+        told = interrupted() => Err(told),
         () = sleep(LONGEST) => Err(Failure::Other(Code::Timeout, format!("the demo has not ended after {LONGEST:?}"))),
     };
     if demo.keep {
@@ -80,6 +82,9 @@ pub(crate) async fn run(demo: &Demo, chatter: Chatter) -> Outcome {
     }
     let report = report.inspect_err(|failure| {
         failure.tell(Format::Table);
+        if matches!(failure, Failure::Told(_)) {
+            return;
+        }
         output::note(&format!("the hub's last words:\n{}", child::tail(&scratch.join("hub.log"))));
     });
     let Ok(report) = report else { return Err(Failure::Told(Code::Failure)) };
@@ -89,6 +94,20 @@ pub(crate) async fn run(demo: &Demo, chatter: Chatter) -> Outcome {
         report.print();
     }
     if report.is_kept() { Ok(()) } else { Err(Failure::Told(Code::Failure)) }
+}
+
+/// Ends when somebody at the terminal, or a supervisor, wants no more.
+async fn interrupted() -> Failure {
+    let terminate = signal(SignalKind::terminate());
+    match terminate {
+        Ok(mut terminate) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        },
+        Err(error) => return Failure::new(format!("signals: {error}")),
+    }
+    output::note("interrupted: every process of the demo is ended, its folder removed");
+    Failure::Told(Code::Failure)
 }
 
 /// The hub, its workers, and how to reach them.
@@ -114,7 +133,7 @@ async fn play(demo: &Demo, chatter: Chatter, folder: &Path) -> Outcome<Report> {
     let brief = plan::Brief {
         callback_url: receiver.url.clone(),
         secret_ref: "demo".to_owned(),
-        began: now(),
+        began: moments::now(),
         tasks: demo.tasks,
         span: SPAN,
     };
@@ -153,12 +172,6 @@ async fn settle(caller: &Caller, pulse: &Pulse, receiver: &Receiver) {
         }
         sleep(Duration::from_millis(100)).await;
     }
-}
-
-fn now() -> jiff::Timestamp {
-    use agent_reach::ledger::time::{Clock as _, SystemClock};
-    let millis = i64::try_from(SystemClock.wall().0).unwrap_or(0);
-    jiff::Timestamp::from_millisecond(millis).unwrap_or_default()
 }
 
 impl<'a> Stage<'a> {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use agent_reach::api::timeline::timeline;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use crate::ctl::history::timeline;
 use crate::demo::caller::Acknowledged;
 use crate::demo::proof::Findings;
 use crate::demo::pulse::Counts;
@@ -176,7 +176,7 @@ impl Report {
         );
         if let Some(history) = &self.findings.richest {
             output::data("");
-            output::data(&timeline(history));
+            timeline(history).lines().for_each(output::row);
         }
         output::data("");
         output::data(&format!(

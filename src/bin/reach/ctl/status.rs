@@ -1,0 +1,232 @@
+//! `reach status`: is all well, and if not, where to look. For whoever was woken up.
+//!
+//! It asks what the API answers to anybody who may read, and ends with the commands that tell more.
+
+use agent_reach::api::words;
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::client::{Client, Listing, More};
+use crate::ctl::Context;
+use crate::exit::Outcome;
+use crate::moments;
+use crate::output::{self, Format, field};
+
+/// Items of a list that are counted.
+const MOST: usize = 1_000;
+/// A task in the queue for longer than that is worth a look, in milliseconds.
+const LONG: u64 = 60_000;
+
+/// It takes no options of its own.
+#[derive(Debug, Args)]
+pub(crate) struct Status {}
+
+/// Some items: how many, and the oldest of them.
+#[derive(Debug, PartialEq)]
+struct Heap {
+    name: String,
+    count: usize,
+    more: More,
+    oldest: Option<Oldest>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Oldest {
+    id: String,
+    since: String,
+}
+
+/// Asks, shows, and points.
+pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
+    let client = &context.client;
+    let ready = client.get(&["readyz"], &[]).await;
+    let ready = match ready {
+        Ok(answer) => field(&answer, "/phase"),
+        Err(crate::exit::Failure::Refused(problem)) if problem.status == 503 => field(&problem.whole, "/phase"),
+        Err(failure) => return Err(failure),
+    };
+    let agents = by(client.list(&["v1", "agents"], &[], MOST).await?, standing);
+    let mut tasks = Vec::new();
+    for state in words::task_states() {
+        let heap = tasks_in(client, state).await?;
+        if heap.count > 0 {
+            tasks.push(heap);
+        }
+    }
+    let callbacks = by(client.list(&["v1", "callbacks"], &[], MOST).await?, |callback| field(callback, "/state"));
+    let look_at = look_at(&agents, &tasks, &callbacks, moments::now());
+    match context.format {
+        Format::Json => output::json(&json!({
+            "phase": ready, "agents": counts(&agents), "tasks": counts(&tasks), "callbacks": counts(&callbacks),
+            "look_at": look_at.iter().map(|(what, command)| json!({"what": what, "command": command})).collect::<Vec<_>>(),
+        })),
+        Format::Table => show(&ready, [&agents, &tasks, &callbacks], &look_at),
+    }
+    Ok(())
+}
+
+/// An agent in one word.
+fn standing(agent: &Value) -> String {
+    let (standing, health) = (field(agent, "/standing"), field(agent, "/health"));
+    if standing == "active" { health } else { standing }
+}
+
+/// The tasks of one state, of which only so many are counted.
+async fn tasks_in(client: &Client, state: &str) -> Outcome<Heap> {
+    let is_over = words::terminal_states().any(|terminal| terminal == state);
+    // Of what is over a count is enough, and of what is not the oldest comes last.
+    let most = if is_over { MOST / 5 } else { MOST };
+    let listing = client.list(&["v1", "tasks"], &[("state", state.to_owned())], most).await?;
+    let oldest = listing
+        .items
+        .last()
+        .filter(|_| !is_over)
+        .map(|task| Oldest { id: field(task, "/reach_id"), since: field(task, "/submitted_at") });
+    Ok(Heap { name: state.to_owned(), count: listing.items.len(), more: listing.more, oldest })
+}
+
+fn by(listing: Listing, name: impl Fn(&Value) -> String) -> Vec<Heap> {
+    let mut heaps: Vec<Heap> = Vec::new();
+    for item in &listing.items {
+        let name = name(item);
+        match heaps.iter_mut().find(|heap| heap.name == name) {
+            Some(heap) => heap.count += 1,
+            None => heaps.push(Heap { name, count: 1, more: listing.more, oldest: None }),
+        }
+    }
+    heaps.sort_by(|a, b| a.name.cmp(&b.name));
+    heaps
+}
+
+impl Heap {
+    /// `1 task`, `3 tasks`, `200 tasks or more`.
+    fn of(&self, noun: &str) -> String {
+        match (self.count, self.more) {
+            (1, More::No) => format!("1 {noun}"),
+            (count, More::No) => format!("{count} {noun}s"),
+            (count, More::Yes) => format!("{count} {noun}s or more"),
+        }
+    }
+
+    /// `3`, or `200 or more` where not all were counted.
+    fn counted(&self) -> String {
+        match self.more {
+            More::No => self.count.to_string(),
+            More::Yes => format!("{} or more", self.count),
+        }
+    }
+}
+
+fn counts(heaps: &[Heap]) -> Value {
+    let one = |heap: &Heap| {
+        let oldest = heap.oldest.as_ref().map(|oldest| json!({"reach_id": oldest.id, "submitted_at": oldest.since}));
+        (heap.name.clone(), json!({"count": heap.count, "more": heap.more == More::Yes, "oldest": oldest}))
+    };
+    Value::Object(heaps.iter().map(one).collect::<Map<String, Value>>())
+}
+
+fn show(ready: &str, heaps: [&[Heap]; 3], look_at: &[(String, String)]) {
+    let now = moments::now();
+    let mut rows = vec![("hub".to_owned(), ready.to_owned())];
+    for (what, heaps) in ["agents", "tasks", "callbacks"].into_iter().zip(heaps) {
+        if heaps.is_empty() {
+            rows.push((what.to_owned(), "none".to_owned()));
+        }
+        for (n, heap) in heaps.iter().enumerate() {
+            let oldest = heap.oldest.as_ref().map_or_else(String::new, |oldest| {
+                format!(", the oldest submitted {} ago", moments::age(&oldest.since, now))
+            });
+            let name = if n == 0 { what.to_owned() } else { String::new() };
+            rows.push((name, format!("{:<17} {}{oldest}", heap.name, heap.counted())));
+        }
+    }
+    output::card(&rows);
+    output::data("");
+    if look_at.is_empty() {
+        output::data("nothing needs a look");
+    } else {
+        output::table(&["look at", "with"], look_at.iter().map(|(what, with)| vec![what.clone(), with.clone()]));
+    }
+}
+
+/// What needs a look, and the command that tells more.
+fn look_at(agents: &[Heap], tasks: &[Heap], callbacks: &[Heap], now: jiff::Timestamp) -> Vec<(String, String)> {
+    let mut look_at = Vec::new();
+    for heap in agents {
+        match heap.name.as_str() {
+            "lost" | "unhealthy" => {
+                look_at.push((
+                    format!("{} {}", heap.of("agent"), heap.name),
+                    format!("reach agents list --health {}", heap.name),
+                ));
+            }
+            "draining" => {
+                look_at.push((
+                    format!("{} draining", heap.of("agent")),
+                    "reach agents list --standing draining".to_owned(),
+                ));
+            }
+            _ => {}
+        }
+    }
+    for heap in tasks {
+        let waits_long = heap.oldest.as_ref().is_some_and(|oldest| {
+            oldest.since.parse().is_ok_and(|since| agent_reach::api::timeline::millis_between(since, now) > LONG)
+        });
+        let worth = match heap.name.as_str() {
+            "slow-reach" | "orphaned" | "awaiting-approval" | "dead-letter" => true,
+            "queued" | "retrying" | "dispatched" => waits_long,
+            _ => false,
+        };
+        let with = match &heap.oldest {
+            Some(oldest) => format!("reach explain {}", oldest.id),
+            None => format!("reach tasks list --state {}", heap.name),
+        };
+        if worth {
+            look_at.push((format!("{} {}", heap.of("task"), heap.name), with));
+        }
+    }
+    for heap in callbacks.iter().filter(|heap| matches!(heap.name.as_str(), "exhausted" | "blocked")) {
+        look_at.push((
+            format!("{} {}", heap.of("callback"), heap.name),
+            format!("reach callbacks list --state {}", heap.name),
+        ));
+    }
+    look_at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_a_look_comes_with_the_command_that_tells_more() {
+        let heap = |name: &str, oldest: Option<&str>| Heap {
+            name: name.to_owned(),
+            count: 2,
+            more: More::No,
+            oldest: oldest.map(|since| Oldest { id: "reach_x".to_owned(), since: since.to_owned() }),
+        };
+        let now = "2026-01-01T00:10:00Z".parse().expect("a moment");
+        let agents = [heap("healthy", None), heap("lost", None)];
+        let tasks = [
+            heap("queued", Some("2026-01-01T00:09:59Z")),
+            heap("retrying", Some("2026-01-01T00:00:00Z")),
+            heap("dead-letter", None),
+            heap("succeeded", None),
+        ];
+        let look: Vec<String> = look_at(&agents, &tasks, &[heap("exhausted", None)], now)
+            .into_iter()
+            .map(|(a, b)| format!("{a}: {b}"))
+            .collect();
+        assert_eq!(
+            look,
+            [
+                "2 agents lost: reach agents list --health lost",
+                "2 tasks retrying: reach explain reach_x",
+                "2 tasks dead-letter: reach tasks list --state dead-letter",
+                "2 callbacks exhausted: reach callbacks list --state exhausted",
+            ]
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! What `--help` says: examples first, for they are what people look for. A test parses every one of them.
+
+use clap::Command;
+
+/// The order of a help text.
+const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+/// How scripts tell what happened. docs/command-line.md has the same table; a test compares them.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   failed; a promise broken, a line refused, a ledger damaged
+  2   called wrongly: an unknown option, a value that is none
+  3   there is no such thing, or not for this token
+  4   the token is missing, wrong, or may not do this
+  5   it is not in the state that the call needs
+  6   the task ended without success
+  7   the wait is over
+  8   the hub does not answer
+  70  the ledger failed: the hub had to end";
+
+/// Commands and lines that work. An id stands for any other.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "reach demo",
+            "reach serve --dev",
+            "reach status",
+            "reach submit weather.forecast --payload '{\"city\":\"成都\"}' --wait",
+        ],
+    ),
+    (
+        "serve",
+        &[
+            "reach serve",
+            "reach serve --data /var/lib/reach --listen 0.0.0.0:7676",
+            "reach serve --dev --data /tmp/try",
+        ],
+    ),
+    ("config", &["reach config", "reach config --effective --config reach.toml"]),
+    ("demo", &["reach demo", "reach demo --json", "reach demo --keep"]),
+    ("bench", &["reach bench --help"]),
+    ("verify", &["reach verify", "reach verify --data /var/lib/reach --output json"]),
+    ("repair", &["reach repair --data /var/lib/reach --accept-loss"]),
+    ("smoke", &["reach smoke", "reach smoke --requests 100 --output json"]),
+    ("status", &["reach status", "reach status --output json"]),
+    ("agents", &["reach agents list", "reach agents drain weather-1 --reason 'new version'"]),
+    (
+        "agents list",
+        &["reach agents list", "reach agents list --health lost", "reach agents list --capability weather.forecast"],
+    ),
+    ("agents show", &["reach agents show weather-1"]),
+    (
+        "agents drain",
+        &[
+            "reach agents drain weather-1 --grace 2m --reason 'new version'",
+            "reach agents drain weather-1 --mode hand-over",
+        ],
+    ),
+    ("agents offline", &["reach agents offline weather-1"]),
+    ("agents remove", &["reach agents remove weather-1"]),
+    (
+        "tasks",
+        &["reach tasks list --state slow-reach,orphaned", "reach tasks explain reach_01m8nnzkk1evcsb5b2sv8d9zmf"],
+    ),
+    (
+        "tasks list",
+        &[
+            "reach tasks list",
+            "reach tasks list --state failed,dead-letter --limit 20",
+            "reach tasks list --agent weather-1 --failure-class agent-crash",
+            "reach tasks list --label line=travel --output json",
+        ],
+    ),
+    ("tasks show", &["reach tasks show reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    ("tasks cancel", &["reach tasks cancel reach_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'sent twice'"]),
+    ("tasks approve", &["reach tasks approve reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    ("tasks explain", &["reach tasks explain reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    ("tasks wait", &["reach tasks wait reach_01m8nnzkk1evcsb5b2sv8d9zmf --timeout 10m"]),
+    ("tasks result", &["reach tasks result reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    ("tasks payload", &["reach tasks payload reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    (
+        "submit",
+        &[
+            "reach submit weather.forecast --payload '{\"city\":\"成都\"}'",
+            "reach submit text.words --payload @text.json --idempotent --wait 1m",
+            "reach submit text.words --payload - --callback https://caller.example/hook",
+            "reach submit --batch tasks.ndjson --idempotency-key night-42",
+        ],
+    ),
+    ("batches", &["reach batches show batch_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    ("batches show", &["reach batches show batch_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    (
+        "history",
+        &[
+            "reach history reach_01m8nnzkk1evcsb5b2sv8d9zmf",
+            "reach history reach_01m8nnzkk1evcsb5b2sv8d9zmf --output json",
+        ],
+    ),
+    (
+        "explain",
+        &[
+            "reach explain reach_01m8nnzkk1evcsb5b2sv8d9zmf",
+            "reach explain weather.forecast --payload '{\"city\":\"成都\"}'",
+        ],
+    ),
+    (
+        "events",
+        &[
+            "reach events --follow",
+            "reach events --kind task-failed,task-dead-lettered",
+            "reach events --agent weather-1",
+            "reach events --after 0 --output json",
+        ],
+    ),
+    (
+        "callbacks",
+        &["reach callbacks list --state exhausted", "reach callbacks redrive msg_2yk8a2e1q19202er94psfz3g7w"],
+    ),
+    ("callbacks list", &["reach callbacks list", "reach callbacks list --state exhausted"]),
+    ("callbacks redrive", &["reach callbacks redrive msg_2yk8a2e1q19202er94psfz3g7w"]),
+    ("callbacks secrets", &["reach callbacks secrets create travel", "reach callbacks secrets rotate travel"]),
+    ("callbacks secrets create", &["reach callbacks secrets create travel"]),
+    ("callbacks secrets list", &["reach callbacks secrets list"]),
+    ("callbacks secrets rotate", &["reach callbacks secrets rotate travel"]),
+    ("callbacks secrets remove", &["reach callbacks secrets remove travel"]),
+    ("tokens", &["reach tokens create --name caller --scope submit,read", "reach tokens list"]),
+    (
+        "tokens create",
+        &[
+            "reach tokens create --name caller --scope submit,read",
+            "reach tokens create --name weather --scope register,work --agent 'weather-*'",
+        ],
+    ),
+    ("tokens list", &["reach tokens list"]),
+    ("tokens revoke", &["reach tokens revoke tok_1"]),
+    ("tokens rotate", &["reach tokens rotate tok_1 --overlap 1h"]),
+    ("policies", &["reach policies show", "reach policies set lane_bound=5000 --reason 'black friday'"]),
+    ("policies show", &["reach policies show"]),
+    ("policies set", &["reach policies set lane_bound=5000 --reason 'black friday'"]),
+    ("completions", &["reach completions bash"]),
+];
+
+/// Gives every command its examples, and the whole its exit codes.
+pub(crate) fn dressed(command: Command) -> Command {
+    dress(command, "").after_help(EXIT_CODES)
+}
+
+fn dress(command: Command, path: &str) -> Command {
+    let command = match EXAMPLES.iter().find(|(of, _)| *of == path) {
+        Some((_, lines)) => command.before_help(format!("Examples:\n  {}", lines.join("\n  "))),
+        None => command,
+    };
+    let below: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    below.into_iter().fold(command.help_template(TEMPLATE), |command, name| {
+        let path = format!("{path} {name}");
+        command.mut_subcommand(name, |below| dress(below, path.trim_start()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+    use crate::Cli;
+
+    /// Words as a shell would split them: single quotes, nothing else.
+    fn words(line: &str) -> Vec<String> {
+        let pieces = line.split('\'').enumerate();
+        let words = pieces.flat_map(|(n, piece)| match n % 2 {
+            0 => piece.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
+            _ => vec![piece.to_owned()],
+        });
+        words.collect()
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_that_is_taken_and_belongs_where_it_stands() {
+        for (path, lines) in EXAMPLES {
+            for line in *lines {
+                if !line.ends_with("--help") {
+                    assert!(Cli::try_parse_from(words(line)).is_ok(), "{line}");
+                }
+                assert!(line.starts_with(format!("reach {path}").trim_end()), "{line} is no example of {path:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_that_is_shown_has_examples() {
+        fn look(command: &Command, path: &str, without: &mut Vec<String>) {
+            for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+                let path = format!("{path} {}", below.get_name());
+                let path = path.trim_start();
+                // What the load generator can do is told by itself.
+                if !path.starts_with("bench ") && !EXAMPLES.iter().any(|(of, _)| *of == path) {
+                    without.push(path.to_owned());
+                }
+                look(below, path, without);
+            }
+        }
+        let mut without = Vec::new();
+        look(&Cli::command(), "", &mut without);
+        assert_eq!(without, [""; 0]);
+    }
+
+    #[test]
+    fn examples_come_before_the_options() {
+        let mut command = dressed(Cli::command());
+        let help = command.find_subcommand_mut("history").expect("it is there").render_help().to_string();
+        let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("no {text:?} in {help}"));
+        assert!(at("reach history reach_01m8nnzkk1evcsb5b2sv8d9zmf") < at("Usage:"));
+    }
+}
