@@ -58,7 +58,7 @@ impl Report {
         let tasks = u64::try_from(self.acknowledged.tasks.len()).unwrap_or(u64::MAX);
         let event = |kind: &str| self.events.get(kind).copied().unwrap_or(0);
         let sum: u64 = self.findings.by_state.values().sum();
-        let of_tasks = |what: &str| format!("{what} of {tasks} acknowledged tasks");
+        let of_tasks = |what: &str| format!("{what} of {tasks} tasks");
         let promise = |name, looked_at: String, broken| Promise { name, looked_at, broken };
         vec![
             promise("nothing acknowledged is lost", of_tasks("state and history"), size(&self.findings.lost)),
@@ -151,10 +151,12 @@ impl Report {
 
     /// For eyes.
     pub(crate) fn print(&self) {
-        let states = self.findings.by_state.iter().map(|(state, count)| vec![state.clone(), count.to_string()]);
-        let total = vec!["total".to_owned(), self.findings.by_state.values().sum::<u64>().to_string()];
-        output::table(&["state", "tasks"], states.chain([total]));
-        output::data("");
+        output::data("How the tasks ended, those that were ordered to fail included:\n");
+        let states = self.findings.by_state.iter();
+        let states = states.map(|(state, count)| vec![state.clone(), count.to_string(), ordered(state).to_owned()]);
+        let total = vec!["total".to_owned(), self.findings.by_state.values().sum::<u64>().to_string(), String::new()];
+        output::table(&["state", "tasks", "because"], states.chain([total]));
+        output::data("\nHow long it took, the time without a hub and with fewer workers included:\n");
         let spans = [
             ("submit a batch", &self.acknowledged.submit_micros, 1e3),
             ("in the queue", &self.findings.queue, 1.0),
@@ -166,7 +168,7 @@ impl Report {
             vec![name.to_owned(), at(0.5), at(0.95), at(0.99), format!("{:.1}", histogram.max() as f64 / scale)]
         };
         output::table(&["ms", "p50", "p95", "p99", "max"], spans.into_iter().map(row));
-        output::data("");
+        output::data("\nWhat was promised, as a caller can check it:\n");
         output::table(
             &["promise", "kept", "looked at"],
             self.promises().into_iter().map(|p| {
@@ -175,7 +177,7 @@ impl Report {
             }),
         );
         if let Some(history) = &self.findings.richest {
-            output::data("");
+            output::data("\nOne task's life, of those with the most going on:\n");
             timeline(history).lines().for_each(output::row);
         }
         output::data("");
@@ -188,5 +190,17 @@ impl Report {
             self.took.as_secs_f64(),
             if self.is_kept() { "every promise kept" } else { "A PROMISE WAS BROKEN" }
         ));
+    }
+}
+
+/// Why tasks of this demo end in that state.
+fn ordered(state: &str) -> &'static str {
+    match state {
+        "succeeded" => "done, some after a retry, a slow worker or a lost one",
+        "failed" => "ordered: the worker says that it can't be done",
+        "dead-letter" => "ordered: every attempt fails",
+        "expired" => "ordered: the life is shorter than the work",
+        "cancelled" => "ordered: the caller calls it off",
+        _ => "this should not be",
     }
 }
