@@ -16,7 +16,8 @@ def call(path, body):
             if refusal.code < 500 and refusal.code != 429:
                 return refusal.code, json.load(refusal)
         except OSError:
-            pass
+            if leaving.is_set() and not held:
+                sys.exit("left without a goodbye: the hub is away")  # silence says the same, later
         time.sleep(1)
 
 def work(task):

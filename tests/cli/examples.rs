@@ -162,3 +162,15 @@ fn the_push_agent_answers_at_once_or_later_and_is_told_of_a_cancel() {
     assert_eq!(hub.json(&["tasks", "cancel", long])["state"], "cancelled");
     assert_eq!(said.next(), Some(format!("cancelled: {long}")));
 }
+
+#[test]
+fn a_worker_that_holds_nothing_ends_when_told_even_if_the_hub_is_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    let Some(mut worker) = Program::start(&hub, "worker.py", &["counter-1"], "") else { return };
+    wait_for_agent(&hub, "counter-1");
+    drop(hub);
+    let pid = rustix::process::Pid::from_child(&worker.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert_eq!(worker.exit_code(), Some(1), "it says that it could not say goodbye");
+}
