@@ -22,7 +22,7 @@ use crate::scheduler::outbound::secrets::{
 use crate::scheduler::outbound::signature::CallbackSecret;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery};
 use super::wire::Page;
 
@@ -106,7 +106,7 @@ fn shown(status: StatusCode, name: String, secret: &CallbackSecret) -> Response 
 
 /// Make a named secret.
 #[utoipa::path(post, path = "/v1/callback-secrets", tag = "callback-secrets", request_body = NewSecret,
-    responses((status = 201, body = ShownSecret), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 201, body = ShownSecret)))]
 async fn create(
     State(app): State<App>,
     caller: Caller,
@@ -123,7 +123,7 @@ async fn create(
 
 /// Names, never secrets.
 #[utoipa::path(get, path = "/v1/callback-secrets", tag = "callback-secrets",
-    responses((status = 200, body = Page<SecretBody>), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Page<SecretBody>)))]
 async fn list(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<Json<Page<SecretBody>>> {
     caller.require(Scope::Admin)?;
     let names = app.secrets.list(&caller.namespace, app.ledger.now());
@@ -134,7 +134,7 @@ async fn list(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<J
 /// Give a name a new secret.
 #[utoipa::path(post, path = "/v1/callback-secrets/{name}/rotate", tag = "callback-secrets",
     request_body = RotateSecret, params(("name" = String, Path)),
-    responses((status = 200, body = ShownSecret), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = ShownSecret)))]
 async fn rotate(
     State(app): State<App>,
     caller: Caller,
@@ -157,7 +157,7 @@ async fn rotate(
 
 /// Delete a name at once.
 #[utoipa::path(delete, path = "/v1/callback-secrets/{name}", tag = "callback-secrets",
-    params(("name" = String, Path)), responses((status = 204), (status = "4XX", body = ProblemSchema)))]
+    params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(State(app): State<App>, caller: Caller, Id(name): Id<String>, _: NoQuery) -> ApiResult<StatusCode> {
     caller.require(Scope::Admin)?;
     change(&app, &caller.namespace, move |secrets, namespace, _| in_path_only(secrets.delete(namespace, &name)))

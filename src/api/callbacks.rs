@@ -13,7 +13,7 @@ use crate::ledger::machine::callback::{Callback, CallbackState, CallbackSubject}
 use crate::ledger::machine::command::{CallbackRow, Command};
 
 use super::App;
-use super::error::{ApiError, ApiResult, ProblemSchema};
+use super::error::{ApiError, ApiResult};
 use super::extract::{Caller, Id, Json, NoQuery, Query};
 use super::list::{position, wrong};
 use super::wire::{Cursor, Page, ReceiptBody, page_size};
@@ -132,7 +132,7 @@ fn due(state: &Ledgered, namespace: &Namespace, after: Option<CallbackId>, limit
 /// Callbacks that are due, and those that settled without arriving.
 #[utoipa::path(
     get, path = "/v1/callbacks", tag = "callbacks", params(CallbackQuery),
-    responses((status = 200, body = Page<CallbackView>), (status = 400, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Page<CallbackView>))
 )]
 pub(super) async fn list_callbacks(
     State(app): State<App>,
@@ -211,7 +211,7 @@ pub(super) struct Redriven {
 /// Sends a settled callback again: same id, same content, a fresh round of tries.
 #[utoipa::path(
     post, path = "/v1/callbacks/{callback_id}/redrive", tag = "callbacks", params(("callback_id" = String, Path)),
-    responses((status = 202, body = Redriven), (status = 409, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 202, body = Redriven))
 )]
 pub(super) async fn redrive(
     State(app): State<App>,

@@ -26,7 +26,7 @@ use crate::scheduler::routing::candidate::Reason;
 use crate::scheduler::routing::{Needs, Question, RouteReport};
 
 use super::App;
-use super::error::{ApiResult, ProblemSchema};
+use super::error::ApiResult;
 use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, parse};
 use super::render;
 use super::submission::{self, Setting, TaskBody};
@@ -184,7 +184,7 @@ fn remedies(report: &RouteReport) -> Vec<String> {
 /// Why a task is where it is, and what would unblock it.
 #[utoipa::path(
     get, path = "/v1/tasks/{reach_id}/explain", tag = "routing", params(("reach_id" = String, Path)),
-    responses((status = 200, body = Explained), (status = 404, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Explained))
 )]
 pub(super) async fn explain_task(
     State(app): State<App>,
@@ -330,7 +330,7 @@ fn own_remedy(task: &Task) -> Vec<String> {
 /// A dry run: who would serve this body, were it submitted now. Nothing is kept.
 #[utoipa::path(
     post, path = "/v1/route/explain", tag = "routing", request_body = TaskBody<'static>,
-    responses((status = 200, body = DryRun), (status = 422, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = DryRun))
 )]
 pub(super) async fn explain_route(
     State(app): State<App>,

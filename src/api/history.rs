@@ -23,7 +23,7 @@ use crate::ledger::store::StoredEvent;
 use tokio::sync::watch;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, Query};
 use super::list::wrong;
 use super::render::{self, Bodies, Fields};
@@ -67,7 +67,7 @@ struct History {
 /// Every event of a task, in order.
 #[utoipa::path(
     get, path = "/v1/tasks/{reach_id}/history", tag = "audit", params(("reach_id" = String, Path), HistoryQuery),
-    responses((status = 200, body = History), (status = 404, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, description = "As JSON, one event a line, or a timeline to read", content((History = "application/json"), (String = "application/x-ndjson"), (String = "text/plain"))))
 )]
 pub(super) async fn history(
     State(app): State<App>,
@@ -187,8 +187,7 @@ struct Item {
     get, path = "/v1/events", tag = "audit",
     params(FeedQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Goes on after this seq")),
     responses(
-        (status = 200, description = "One event a line; `Reach-After` says how far was looked", content_type = "application/x-ndjson", body = Object),
-        (status = 400, body = ProblemSchema, content_type = "application/problem+json"),
+        (status = 200, description = "One event a line, or server-sent events; `Reach-After` says how far was looked", content((String = "application/x-ndjson"), (String = "text/event-stream"))),
     )
 )]
 pub(super) async fn feed(

@@ -16,7 +16,7 @@ use crate::ledger::store::FinishedFilter;
 use crate::ledger::time::Timestamp;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Json, Query, WireTime};
 use super::task_view::{Beside, TaskView};
 use super::wire::{Cursor, Page, page_size};
@@ -177,7 +177,7 @@ async fn finished(app: &App, filter: &Filter, before: Option<ReachId>) -> ApiRes
 /// Tasks of the namespace, newest first.
 #[utoipa::path(
     get, path = "/v1/tasks", tag = "tasks", params(ListQuery),
-    responses((status = 200, body = Page<TaskView>), (status = 400, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Page<TaskView>))
 )]
 pub(super) async fn list_tasks(
     State(app): State<App>,

@@ -9,7 +9,7 @@ use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::table;
 
 use super::App;
-use super::error::{ApiResult, ProblemSchema};
+use super::error::ApiResult;
 use super::extract::{Bearer, Json, NoQuery};
 
 /// The resource's routes.
@@ -41,7 +41,7 @@ struct Move {
 
 /// States and moves.
 #[utoipa::path(get, path = "/v1/machine", tag = "docs",
-    responses((status = 200, body = Machine), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Machine)))]
 async fn machine(bearer: Bearer, _: NoQuery) -> ApiResult<Json<Machine>> {
     bearer.require(Scope::Read)?;
     let states = StatusKind::ALL.into_iter();

@@ -10,7 +10,7 @@ use crate::ledger::machine::command::Command;
 use crate::ledger::machine::policy::Policy;
 
 use super::App;
-use super::error::{ApiError, ApiResult, ProblemSchema};
+use super::error::{ApiError, ApiResult};
 use super::extract::{Caller, Json, NoQuery};
 use super::wire::ReceiptBody;
 
@@ -74,7 +74,7 @@ struct Holding {
 
 /// The rules of the call's namespace.
 #[utoipa::path(get, path = "/v1/policies", tag = "policies",
-    responses((status = 200, body = Holding), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Holding)))]
 async fn read(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<Json<Holding>> {
     caller.require_one_of(&[Scope::Read, Scope::Operate])?;
     let policy = app.ledger.published().policies.of(&caller.namespace).into();
@@ -83,7 +83,7 @@ async fn read(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<J
 
 /// Replace the rules of the call's namespace.
 #[utoipa::path(put, path = "/v1/policies", tag = "policies", request_body = Replace,
-    responses((status = 200, body = Holding), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Holding)))]
 async fn replace(
     State(app): State<App>,
     caller: Caller,

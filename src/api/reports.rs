@@ -62,11 +62,11 @@ pub(super) struct ReportBody<'a> {
     pub percent: Option<u8>,
     /// progress: anything, at most 64 KiB.
     #[serde(borrow)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = serde_json::Value, required = false)]
     pub data: Option<&'a RawValue>,
     /// complete: the result, any JSON of at most 1 MiB.
     #[serde(borrow)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = serde_json::Value, required = false)]
     pub result: Option<&'a RawValue>,
     /// complete: cost and usage by name; numbers from 0 to 10¹², kept to the millionth.
     #[schema(value_type = Option<BTreeMap<String, f64>>)]

@@ -53,7 +53,7 @@ pub(super) struct TaskView {
     redrive_of: Option<String>,
     redriven_as: Option<String>,
     /// The result, if it is small; else read `result_url`.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = serde_json::Value)]
     result: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result_url: Option<String>,

@@ -24,7 +24,7 @@ use crate::ledger::store::BodyKind;
 use crate::ledger::time::Millis;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, JsonBytes, MaybeJson, NoQuery, Query, parse, preferred_wait};
 use super::render;
 use super::submission::{MAX_KEY, TaskBody};
@@ -59,7 +59,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     ),
     responses(
         (status = 202, body = Accepted), (status = 200, body = TaskView),
-        (status = "4XX", body = ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn submit_task(
@@ -155,7 +154,7 @@ pub(super) struct LookQuery {
 /// One task.
 #[utoipa::path(
     get, path = "/v1/tasks/{reach_id}", tag = "tasks", params(("reach_id" = String, Path), LookQuery),
-    responses((status = 200, body = TaskView), (status = 404, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = TaskView))
 )]
 pub(super) async fn get_task(
     State(app): State<App>,
@@ -207,9 +206,8 @@ fn json_bytes(bytes: &[u8]) -> Response {
 #[utoipa::path(
     get, path = "/v1/tasks/{reach_id}/result", tag = "tasks", params(("reach_id" = String, Path)),
     responses(
-        (status = 200, description = "The result as the agent gave it", body = Object),
+        (status = 200, description = "The result as the agent gave it", body = serde_json::Value),
         (status = 204, description = "It succeeded without a result"),
-        (status = 404, body = ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn get_result(
@@ -237,9 +235,8 @@ pub(super) async fn get_result(
 #[utoipa::path(
     get, path = "/v1/tasks/{reach_id}/payload", tag = "tasks", params(("reach_id" = String, Path)),
     responses(
-        (status = 200, description = "The payload as it was submitted", body = Object),
+        (status = 200, description = "The payload as it was submitted", body = serde_json::Value),
         (status = 204, description = "It was submitted without a payload"),
-        (status = 404, body = ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn get_payload(
@@ -290,7 +287,7 @@ fn moved(id: ReachId, released: Released) -> ApiResult<Json<Moved>> {
 /// Calls a task off. One word wins: a task that has ended answers 409 `task-terminal`.
 #[utoipa::path(
     post, path = "/v1/tasks/{reach_id}/cancel", tag = "tasks", params(("reach_id" = String, Path)), request_body = ReasonBody,
-    responses((status = 200, body = Moved), (status = 409, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Moved))
 )]
 pub(super) async fn cancel_task(
     State(app): State<App>,
@@ -316,7 +313,7 @@ pub(super) async fn cancel_task(
 /// Lets a task that awaits approval go on.
 #[utoipa::path(
     post, path = "/v1/tasks/{reach_id}/approve", tag = "tasks", params(("reach_id" = String, Path)),
-    responses((status = 200, body = Moved), (status = 409, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Moved))
 )]
 pub(super) async fn approve_task(
     State(app): State<App>,

@@ -18,7 +18,7 @@ use crate::ledger::time::{Millis, Timestamp};
 use super::App;
 use super::auth::scope;
 use super::auth::token::Minted;
-use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, Query, WireTime};
 use super::wire::{Cursor, Page, ReceiptBody, page_size};
 
@@ -204,7 +204,7 @@ impl NewToken {
 
 /// Make a token; its secret is in this answer only.
 #[utoipa::path(post, path = "/v1/tokens", tag = "tokens", request_body = NewToken,
-    responses((status = 201, body = Shown), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 201, body = Shown)))]
 async fn create(State(app): State<App>, caller: Caller, _: NoQuery, Json(body): Json<NewToken>) -> ApiResult<Response> {
     caller.require(Scope::Admin)?;
     let minted = Minted::draw().map_err(|_| ApiError::from(Code::Internal))?;
@@ -240,7 +240,7 @@ struct ListTokens {
 
 /// Tokens of the namespace; those of every namespace only to a caller that holds there.
 #[utoipa::path(get, path = "/v1/tokens", tag = "tokens", params(ListTokens),
-    responses((status = 200, body = Page<TokenBody>), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Page<TokenBody>)))]
 async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -293,7 +293,7 @@ fn within_reach(app: &App, caller: &Caller, id: &TokenId) -> ApiResult<()> {
 
 /// End a token at once.
 #[utoipa::path(delete, path = "/v1/tokens/{token_id}", tag = "tokens", params(("token_id" = String, Path)),
-    responses((status = 200, body = Revoked), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Revoked)))]
 async fn revoke(State(app): State<App>, caller: Caller, Id(id): Id<TokenId>, _: NoQuery) -> ApiResult<Json<Revoked>> {
     caller.require(Scope::Admin)?;
     within_sight(&app, &caller, &id)?;
@@ -311,7 +311,7 @@ struct Rotate {
 /// Give a token a new secret.
 #[utoipa::path(post, path = "/v1/tokens/{token_id}/rotate", tag = "tokens", request_body = Rotate,
     params(("token_id" = String, Path)),
-    responses((status = 200, body = Shown), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Shown)))]
 async fn rotate(
     State(app): State<App>,
     caller: Caller,

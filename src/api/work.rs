@@ -28,7 +28,7 @@ use crate::scheduler::outbound::wire;
 
 use super::App;
 use super::delivery::{Carried, Outbox};
-use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, expect_content_type, parse, read_body};
 use super::reports::{self, MAX_REPORTS, Op, Outcome, Prepared, ReportBody, Reporter, Taken};
 
@@ -113,7 +113,7 @@ struct Claimed {
 /// Asks for work: waits up to `wait_ms`, hands over tasks under leases. An empty list when the wait is over.
 #[utoipa::path(
     post, path = "/v1/agents/{agent_id}/claim", tag = "work", params(("agent_id" = String, Path)), request_body = ClaimBody<'static>,
-    responses((status = 200, body = Claimed), (status = "4XX", body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Claimed))
 )]
 pub(super) async fn claim(
     State(app): State<App>,
@@ -326,7 +326,7 @@ impl Slots {
 /// Reports in bulk, an outcome each.
 #[utoipa::path(
     post, path = "/v1/work/reports", tag = "work", request_body = BulkBody<'static>,
-    responses((status = 200, body = Outcomes), (status = "4XX", body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Outcomes))
 )]
 pub(super) async fn bulk(
     State(app): State<App>,
@@ -396,7 +396,7 @@ async fn single(app: &App, caller: &Caller, id: ReachId, op: Op, bytes: &[u8]) -
 /// The agent starts: without this answer it must not.
 #[utoipa::path(
     post, path = "/v1/tasks/{reach_id}/ack", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
-    responses((status = 200, body = Taken), (status = 409, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Taken))
 )]
 pub(super) async fn ack(
     State(app): State<App>,
@@ -411,7 +411,7 @@ pub(super) async fn ack(
 /// The agent reached a stage.
 #[utoipa::path(
     post, path = "/v1/tasks/{reach_id}/progress", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
-    responses((status = 200, body = Taken), (status = 409, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Taken))
 )]
 pub(super) async fn progress(
     State(app): State<App>,
@@ -427,8 +427,7 @@ pub(super) async fn progress(
 #[utoipa::path(
     post, path = "/v1/tasks/{reach_id}/complete", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
     responses(
-        (status = 200, body = Taken), (status = 409, body = ProblemSchema, content_type = "application/problem+json"),
-        (status = 413, body = ProblemSchema, content_type = "application/problem+json", description = "`result-too-large`: the task has failed"),
+        (status = 200, body = Taken),
     )
 )]
 pub(super) async fn complete(
@@ -446,7 +445,7 @@ pub(super) async fn complete(
 /// The agent failed.
 #[utoipa::path(
     post, path = "/v1/tasks/{reach_id}/fail", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
-    responses((status = 200, body = Taken), (status = 409, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Taken))
 )]
 pub(super) async fn fail(
     State(app): State<App>,
@@ -461,7 +460,7 @@ pub(super) async fn fail(
 /// The agent gives the task back.
 #[utoipa::path(
     post, path = "/v1/tasks/{reach_id}/release", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
-    responses((status = 200, body = Taken), (status = 409, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = Taken))
 )]
 pub(super) async fn release(
     State(app): State<App>,

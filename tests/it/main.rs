@@ -9,6 +9,7 @@ mod access;
 mod agents;
 mod batches;
 mod bounds;
+mod document;
 mod early;
 mod edge;
 mod feed;

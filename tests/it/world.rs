@@ -158,11 +158,16 @@ pub(crate) fn registration(agent: &str, capability: &str) -> Value {
 }
 
 impl Answer {
-    /// Sends a call.
+    /// Sends a call; its answer must be one that the document knows.
     pub(crate) async fn of(call: RequestBuilder) -> Self {
-        let response = call.send().await.unwrap();
+        let (client, call) = call.build_split();
+        let call = call.unwrap();
+        let (method, path) = (call.method().clone(), call.url().path().to_owned());
+        let response = client.execute(call).await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Self { status, headers, text: response.text().await.unwrap() }
+        let answer = Self { status, headers, text: response.text().await.unwrap() };
+        crate::document::hold(&method, &path, &answer);
+        answer
     }
 
     pub(crate) fn json(&self) -> Value {

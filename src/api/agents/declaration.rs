@@ -65,7 +65,7 @@ pub(super) struct CapabilityBody {
     /// `domain/verb/object`.
     pub tags: Option<Vec<String>>,
     pub aliases: Option<Vec<String>>,
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<serde_json::Value>>)]
     pub examples: Option<Vec<Value>>,
     #[schema(value_type = Option<Object>)]
     pub input_schema: Option<Box<RawValue>>,

@@ -23,7 +23,7 @@ use crate::scheduler::outbound::guard::Purpose;
 use crate::scheduler::routing::constraint::compile;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, WithBytes};
 use super::wire::ReceiptBody;
 
@@ -61,7 +61,7 @@ struct Registered {
 
 /// Register an agent, or replace its declaration.
 #[utoipa::path(post, path = "/v1/agents", tag = "agents", request_body = Register,
-    responses((status = 200, body = Registered), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Registered)))]
 async fn register(
     State(app): State<App>,
     caller: Caller,
@@ -213,7 +213,7 @@ impl Heartbeat {
 /// Say that the process lives.
 #[utoipa::path(post, path = "/v1/agents/{agent_id}/heartbeat", tag = "agents", request_body = Heartbeat,
     params(("agent_id" = String, Path)),
-    responses((status = 200, body = BeatBody), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = BeatBody)))]
 async fn heartbeat(
     State(app): State<App>,
     caller: Caller,
@@ -273,7 +273,7 @@ struct Standing {
 /// No new work; running work may finish.
 #[utoipa::path(post, path = "/v1/agents/{agent_id}/drain", tag = "agents", request_body = Drain,
     params(("agent_id" = String, Path)),
-    responses((status = 200, body = Standing), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Standing)))]
 async fn drain(
     State(app): State<App>,
     caller: Caller,
@@ -304,7 +304,7 @@ struct Offline {
 /// Say goodbye: out of routing at once.
 #[utoipa::path(post, path = "/v1/agents/{agent_id}/offline", tag = "agents", request_body = Offline,
     params(("agent_id" = String, Path)),
-    responses((status = 200, body = Standing), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Standing)))]
 async fn offline(
     State(app): State<App>,
     caller: Caller,
@@ -321,7 +321,7 @@ async fn offline(
 /// Take an agent out of the registry; its history stays.
 #[utoipa::path(delete, path = "/v1/agents/{agent_id}", tag = "agents",
     params(("agent_id" = String, Path)),
-    responses((status = 200, body = Standing), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Standing)))]
 async fn deregister(
     State(app): State<App>,
     caller: Caller,

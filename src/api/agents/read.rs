@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::App;
-use crate::api::error::{ApiError, ApiResult, Code, ProblemSchema};
+use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::extract::{Caller, Id, Json, NoQuery, Query};
 use crate::api::wire::{Cursor, Page, page_size};
 use crate::ledger::ids::{AgentId, AgentKey, Capability, Namespace};
@@ -119,7 +119,7 @@ impl Narrow {
 
 /// Agents by id.
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", params(Filter),
-    responses((status = 200, body = Page<Summary>), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Page<Summary>)))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
@@ -204,7 +204,7 @@ pub(super) struct Detail {
 
 /// One agent, whatever its standing.
 #[utoipa::path(get, path = "/v1/agents/{agent_id}", tag = "agents", params(("agent_id" = String, Path)),
-    responses((status = 200, body = Detail), (status = "4XX", body = ProblemSchema)))]
+    responses((status = 200, body = Detail)))]
 pub(super) async fn one(
     State(app): State<App>,
     caller: Caller,

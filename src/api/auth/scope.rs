@@ -21,6 +21,7 @@ use Scope::{Admin, Audit, Operate, Read, Register, Submit, Work};
 
 /// Method, path, who.
 pub const TABLE: &[(&str, &str, Allowed)] = &[
+    ("get", "/", Everybody),
     ("get", "/livez", Everybody),
     ("get", "/readyz", Everybody),
     ("get", "/openapi.json", Everybody),

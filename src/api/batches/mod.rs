@@ -30,7 +30,7 @@ use crate::ledger::machine::task::spec::{IdempotencyKey, Text};
 use crate::ledger::time::Millis;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::Json;
 use super::extract::{Caller, NoQuery, expect_content_type, parse, read_body};
 use super::submission::{CallbackBody, Faults, callback_spec};
@@ -105,7 +105,6 @@ pub(super) struct BatchAnswer {
     params(("Idempotency-Key" = Option<String>, Header, description = "Against double submission of the whole batch")),
     responses(
         (status = 202, body = BatchAnswer), (status = 200, body = BatchAnswer, description = "The answer of an earlier call with the same key"),
-        (status = "4XX", body = ProblemSchema, content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn submit_batch(

@@ -154,7 +154,7 @@ impl BatchView {
 /// How far a batch has come.
 #[utoipa::path(
     get, path = "/v1/batches/{batch_id}", tag = "batches", params(("batch_id" = String, Path), BatchQuery),
-    responses((status = 200, body = BatchView), (status = 404, body = ProblemSchema, content_type = "application/problem+json"))
+    responses((status = 200, body = BatchView))
 )]
 pub(in crate::api) async fn get_batch(
     State(app): State<App>,

@@ -18,7 +18,7 @@ pub(crate) struct TaskBody<'a> {
     pub text: Option<String>,
     /// Any JSON, at most 1 MiB; handed to the agent as it came.
     #[serde(borrow)]
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value, required = false)]
     pub payload: Option<&'a RawValue>,
     /// A reference that is passed on and never opened.
     pub payload_ref: Option<String>,
