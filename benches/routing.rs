@@ -160,7 +160,7 @@ impl Bench {
             transport: Transport::Http { endpoint: "http://agent.example/".into() },
             heartbeat_interval: Millis::secs(5),
             max_concurrency: 10_000,
-            max_pending: 10_000,
+            max_pending: 1_000_000,
             priority: 100,
             load_threshold_milli: 900,
             allowed_callers: Vec::new(),

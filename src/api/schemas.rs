@@ -173,7 +173,7 @@ mod tests {
 
     fn entry(sets: &[&[Digest]]) -> Entry {
         let schema_sets = sets.iter().map(|set| set.to_vec()).collect();
-        Entry { providers: BTreeSet::new(), schema_sets, sensitive: Sensitive::No }
+        Entry { providers: BTreeSet::new(), schema_sets, max_pending: 0, sensitive: Sensitive::No }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::ledger::machine::command::Command;
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::EventBody;
 use crate::ledger::machine::task::deadline::first_status;
-use crate::ledger::machine::task::spec::{Approval, BodyRef, IdempotencyKey, Submission, Text};
+use crate::ledger::machine::task::spec::{Approval, BodyRef, IdempotencyKey, MAX_LIFETIME, Submission, Text};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::store::{Body, BodyKind};
 use crate::ledger::time::{Millis, Timestamp};
@@ -160,7 +160,12 @@ async fn fits_the_present(
     if body.payload_ref.is_some() {
         warnings.push("payload_ref is passed on and never opened: no schema was checked".to_owned());
     }
-    submission::lies_ahead(made, app.ledger.now())?;
+    let now = app.ledger.now();
+    // With a lifetime of its own the earlier of the two holds, as asked for (semantics 34).
+    if body.lifetime_ms.is_none() && made.deadline.is_some_and(|deadline| deadline > now.after(MAX_LIFETIME)) {
+        warnings.push("the deadline is cut to 30 days from now: no task lives longer".to_owned());
+    }
+    submission::lies_ahead(made, now)?;
     if let Some(spec) = &body.callback {
         callback_may_be_called(app, caller, spec, "/callback")?;
     }

@@ -141,6 +141,9 @@ pub enum StartError {
     Other(String),
 }
 
+/// At a stop an open call has at least so long to get its answer.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
 /// A running hub.
 pub struct Hub {
     address: SocketAddr,
@@ -154,6 +157,7 @@ pub struct Hub {
     /// Opens the hub when there is room, if there was none.
     late: Option<JoinHandle<()>>,
     guardian: Guardian,
+    stop_grace: Duration,
 }
 
 impl Hub {
@@ -176,7 +180,10 @@ impl Hub {
         let room = Room { store: Arc::clone(&store), marks: options.watermarks };
         let secrets = Arc::new(open_secrets(&folder, &keys)?);
         let guard = Arc::new(options.guard);
-        let calls = outbound::Options::new((*guard).clone(), Arc::clone(&secrets), found.seq);
+        let calls = outbound::Options {
+            grace: options.stop_grace,
+            ..outbound::Options::new((*guard).clone(), Arc::clone(&secrets), found.seq)
+        };
         let first = (options.first_token, folder);
         let opening = Opening { ledger: ledger.clone(), begin, first, calls };
         let has_room = room.is_there().await;
@@ -220,7 +227,8 @@ impl Hub {
         };
         let (quit, mut quits) = watch::channel(false);
         let door = tokio::spawn(server.run(async move { drop(quits.wait_for(|quit| *quit).await) }));
-        Ok(Self { address, admin, ledger, store, fate, quit, door, outbound, late, guardian })
+        let stop_grace = options.stop_grace;
+        Ok(Self { address, admin, ledger, store, fate, quit, door, outbound, late, guardian, stop_grace })
     }
 
     /// Where it listens.
@@ -250,11 +258,13 @@ impl Hub {
     }
 
     /// Stops in the right order (proof, rule 10): refuses submits and plans nothing new, lets what is in flight end,
-    /// closes the door, writes the clean-stop event and flushes.
+    /// closes the door, writes the clean-stop event and flushes. Pushes and callbacks on their way and calls that are
+    /// still open have the grace together; a try that it cut short is recorded as failed and made again later.
     ///
     /// # Errors
     /// [`Fate`] when the last events could not be written; what was acknowledged before is there all the same.
     pub async fn stop(self) -> Result<(), Fate> {
+        let over = tokio::time::Instant::now() + self.stop_grace;
         drop(self.ledger.enter(Phase::Draining).await);
         if let Some(late) = self.late {
             late.abort();
@@ -264,7 +274,12 @@ impl Hub {
             outbound.stop().await;
         }
         self.quit.send_replace(true);
-        self.door.await.map_err(|error| Fate::Impossible(error.to_string()))?;
+        // However little is left of the grace: who has sent a call gets its answer.
+        let last_answers = over.max(tokio::time::Instant::now() + LAST_ANSWERS);
+        match tokio::time::timeout_at(last_answers, self.door).await {
+            Ok(closed) => closed.map_err(|error| Fate::Impossible(error.to_string()))?,
+            Err(_) => tracing::warn!("open calls did not finish within the grace"),
+        }
         self.guardian.stop().await;
         let stopped = self.ledger.stop().await;
         let (fate, state) = self.fate.await.map_err(|_| gone())?;

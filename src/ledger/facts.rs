@@ -9,11 +9,15 @@ use std::sync::Arc;
 use crate::ledger::ids::{AgentKey, Namespace, ReachId, Seq};
 use crate::ledger::keys::Keys;
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::event::Actor;
-use crate::ledger::machine::task::spec::IdempotencyKey;
+use crate::ledger::machine::event::{Actor, EventKind};
+use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::spec::{IdempotencyKey, MAX_STALE_EVENTS};
 use crate::ledger::machine::{Fact, KeyBinding, State};
 use crate::ledger::planner::Note;
-use crate::ledger::store::{ReadError, Rows, Store};
+use crate::ledger::store::{ReadError, Rows, Store, StoredEvent};
+
+/// Later events of a finished task that are read for one report.
+const LOOKED_AT: usize = 128;
 
 /// Fills in what the command's decision needs.
 ///
@@ -34,7 +38,7 @@ pub(in crate::ledger) fn fill(
         Command::OpenBatch { idempotency, bound, .. } => {
             *bound = binding(namespace.as_ref(), idempotency.as_ref(), state, store)?;
         }
-        Command::Report(report) => report.fact = finished(report.task, state, store)?,
+        Command::Report(report) => report.fact = reported_on(report.task, state, store)?,
         Command::CancelTask { task, fact, .. } => *fact = finished(*task, state, store)?,
         Command::DispatchTask { task, lease, .. } => {
             if let Some(attempt) = state.task(*task).map(|task| task.attempt.next()) {
@@ -61,16 +65,36 @@ fn binding(
     }
 }
 
+/// The row of a task that has left memory, with its later events.
 fn finished(task: ReachId, state: &State, store: &dyn Store) -> Result<Option<Fact>, ReadError> {
-    if state.task(task).is_some() {
-        return Ok(None);
-    }
-    let Some(mut row) = store.finished(task)? else { return Ok(None) };
-    // Later events count too: stale reports are bounded over the task's whole life (semantics 36).
+    let Some(mut row) = row_of(task, state, store)? else { return Ok(None) };
+    row.seqs.extend(store.after(task)?);
+    Ok(Some(Fact::Finished(Arc::new(row))))
+}
+
+/// As [`finished`], with the stale reports that were recorded later: they are bounded over the task's whole life
+/// (semantics 36). Among the later events are those of its callback, which do not count; beyond [`LOOKED_AT`] nobody
+/// looks, and all count.
+fn reported_on(task: ReachId, state: &State, store: &dyn Store) -> Result<Option<Fact>, ReadError> {
+    let Some(mut row) = row_of(task, state, store)? else { return Ok(None) };
     let later = store.after(task)?;
-    row.stale_reports = row.stale_reports.saturating_add(u32::try_from(later.len()).unwrap_or(u32::MAX));
+    for (looked, seq) in later.iter().enumerate() {
+        if row.stale_reports >= MAX_STALE_EVENTS {
+            break;
+        }
+        let counts = looked >= LOOKED_AT || store.event(*seq)?.is_none_or(|stored| is_stale(&stored));
+        row.stale_reports = row.stale_reports.saturating_add(u32::from(counts));
+    }
     row.seqs.extend(later);
     Ok(Some(Fact::Finished(Arc::new(row))))
+}
+
+fn row_of(task: ReachId, state: &State, store: &dyn Store) -> Result<Option<Task>, ReadError> {
+    if state.task(task).is_some() { Ok(None) } else { store.finished(task) }
+}
+
+fn is_stale(stored: &StoredEvent) -> bool {
+    stored.event.body.kind() == EventKind::TaskStaleReportRefused
 }
 
 /// The rows of what left memory after `base`.

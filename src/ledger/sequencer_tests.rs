@@ -1,5 +1,9 @@
 #[path = "cycle_tests.rs"]
 mod cycle;
+#[path = "poison_tests.rs"]
+mod poison;
+#[path = "stale_tests.rs"]
+mod stale;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,41 +194,6 @@ async fn semantics_28_a_finished_task_is_read_from_its_row_and_a_late_repeat_get
     assert_eq!(row.status.kind(), StatusKind::Succeeded);
     let again = ledger.propose(complete(ledger, 1)).await.expect("semantics 14: the same outcome is harmless");
     assert_eq!(again.receipt, first.receipt);
-}
-
-#[tokio::test]
-async fn semantics_36_at_most_sixteen_stale_reports_are_recorded_also_once_the_task_has_left_memory() {
-    let store = Arc::new(MemoryStore::new());
-    let running = start(&store).await;
-    let ledger = &running.ledger;
-    for proposal in [register(), submit(1), dispatch(1)] {
-        ledger.propose(proposal).await.expect("it is taken");
-    }
-    for _ in 0..6 {
-        let mut proposal = complete(ledger, 1);
-        if let Command::Report(report) = &mut proposal.command {
-            report.attempt = AttemptNo(9);
-        }
-        let refused = ledger.propose(proposal).await;
-        assert!(matches!(refused, Err(Refusal::Rejected(Rejection::LeaseSuperseded { .. }))), "{refused:?}");
-    }
-    ledger.propose(complete(ledger, 1)).await.expect("it is taken");
-    let stale = |n: u8| {
-        let mut proposal = complete(ledger, 1);
-        if let Command::Report(report) = &mut proposal.command {
-            report.word = Word::Release { digest: Digest([n; 32]), retry_after: None };
-        }
-        proposal
-    };
-    for n in 0..4 {
-        let refused = ledger.propose(stale(n)).await;
-        assert!(matches!(refused, Err(Refusal::Rejected(Rejection::OutcomeConflict { .. }))), "{refused:?}");
-    }
-    let at_once: Vec<Intake> = (10..30).map(|n| stale(n).into()).collect();
-    ledger.propose_all(at_once).await.expect("an answer");
-    let events = crate::ledger::store::Store::events(&*store, Seq(0), 1_000).expect("it can be read");
-    let recorded = |event: &StoredEvent| event.event.body.kind() == EventKind::TaskStaleReportRefused;
-    assert_eq!(events.iter().filter(|event| recorded(event)).count(), 16);
 }
 
 #[tokio::test]

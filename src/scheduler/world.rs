@@ -6,7 +6,9 @@ use crate::ledger::ids::{
     AgentId, AgentKey, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Namespace, ReachId, TokenId,
 };
 use crate::ledger::machine::State;
-use crate::ledger::machine::agent::{CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport};
+use crate::ledger::machine::agent::{
+    CapabilityKind, Declaration, MAX_PENDING, Offer, ProgressRule, Sensitive, Transport,
+};
 use crate::ledger::machine::command::{Command, Proposal, Report, Retryable, Word};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::{Actor, AlreadyDone, Event, EventBody, TaskDispatched};
@@ -53,7 +55,7 @@ pub(crate) fn declaration(max_concurrency: u32) -> Declaration {
         transport: Transport::Http { endpoint: "http://agent.example/".into() },
         heartbeat_interval: Millis::secs(5),
         max_concurrency,
-        max_pending: 1_000,
+        max_pending: MAX_PENDING,
         priority: 100,
         load_threshold_milli: 900,
         allowed_callers: Vec::new(),

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// The token of the development hub.
@@ -113,31 +114,51 @@ impl Hub {
         self.post("/v1/agents", &body);
     }
 
-    /// One HTTP call by hand, so that a test needs no client but the one under test.
+    /// One HTTP call by hand, so that a test needs no client but the one under test; it must succeed.
     pub(crate) fn post(&self, path: &str, body: &str) -> String {
-        use std::io::{Read as _, Write as _};
-        let address = self.url.strip_prefix("http://").expect("plain http");
-        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
-        let length = body.len();
-        write!(
-            stream,
-            "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        )
-        .expect("writable");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
+        let answer = self.try_post(path, body);
         assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
         answer
     }
 
+    /// The same, whatever the answer is.
+    pub(crate) fn try_post(&self, path: &str, body: &str) -> String {
+        post(&self.url, path, body)
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
     /// SIGTERM; its exit code, and what it still printed.
-    pub(crate) fn stop(mut self) -> i32 {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    pub(crate) fn stop(self) -> i32 {
+        self.signal(Signal::TERM);
+        self.ended()
+    }
+
+    /// Waits for its end; its exit code.
+    pub(crate) fn ended(mut self) -> i32 {
         let status = self.child.wait().expect("it ends");
         assert_eq!(self.lines.by_ref().count(), 0, "nothing is printed after the ready line");
         status.code().expect("it ended by itself")
     }
+}
+
+/// Posts JSON with the token; the whole answer.
+pub(crate) fn post(url: &str, path: &str, body: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let address = url.strip_prefix("http://").expect("plain http");
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    let length = body.len();
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .expect("writable");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 impl Drop for Hub {

@@ -7,4 +7,5 @@ mod hub;
 mod offline;
 mod operator;
 mod running;
+mod signals;
 mod tour;

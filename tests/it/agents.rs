@@ -1,6 +1,6 @@
 //! Agents through the door: register, fence, live, drain, leave, be read.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{World, registration};
 
@@ -131,4 +131,38 @@ async fn an_idle_agent_that_drains_or_leaves_is_out_and_may_register_again() {
     assert_eq!(world.dev.register("a", "text.count").await, 3);
     assert_eq!(world.dev.delete("/v1/agents/a").await.json()["standing"], "deregistered");
     world.dev.delete("/v1/agents/absent").await.problem(404, "not-found");
+}
+
+#[tokio::test]
+async fn semantics_38_a_probe_is_a_plain_path_on_the_endpoints_origin() {
+    let world = World::start().await;
+    let with = |transport: Value, probe: &str| {
+        let mut body = registration("w-1", "text.count");
+        (body["transport"], body["health"]) = (transport, json!({"probe": probe}));
+        world.dev.post("/v1/agents", body)
+    };
+    let push = json!({"kind": "http", "endpoint": "http://127.0.0.1:9009/reach"});
+    for wrong in [
+        "healthz",
+        "//elsewhere.example/",
+        "/\r\nHost: elsewhere",
+        "/a b",
+        "/a/../admin",
+        "/..",
+        "/a/%2E%2e/admin",
+        "/%2e./x",
+        "/a%2f..%2fb",
+        "/a\\..\\b",
+        "/x#y",
+        "/x\u{202e}",
+        "/a%0d%0ab",
+        "http://elsewhere.example/",
+    ] {
+        for transport in [push.clone(), json!({"kind": "pull"})] {
+            with(transport, wrong).await.problem_at(422, "invalid-field", "/health/probe");
+        }
+    }
+    for right in ["/healthz", "/", "/v1/health?deep=1", "/a..b/.well-known/x", "/%E6%88%90"] {
+        assert_eq!(with(push.clone(), right).await.status, 200, "{right}");
+    }
 }

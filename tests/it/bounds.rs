@@ -9,7 +9,8 @@ use agent_reach::ledger::store::memory::MemoryStore;
 use agent_reach::ledger::store::{Space, Store as _};
 use serde_json::{Value, json};
 
-use crate::world::{Answer, World};
+use crate::work::report;
+use crate::world::{Answer, World, registration};
 
 const POLICY: &str = "/v1/policies";
 
@@ -51,6 +52,57 @@ async fn semantics_22_a_full_lane_refuses_background_first_and_says_when_to_come
     }
     let queued = world.dev.get("/v1/tasks?state=queued&limit=100").await.json();
     assert_eq!(queued["items"].as_array().map(Vec::len), Some(20), "what was accepted is there, no more");
+}
+
+fn registered(agent: &str, max_pending: u32) -> Value {
+    let mut body = registration(agent, "slow.work");
+    (body["max_concurrency"], body["max_pending"]) = (json!(1), json!(max_pending));
+    body
+}
+
+#[tokio::test]
+async fn semantics_22_what_its_agents_let_wait_bounds_a_capability_lowest_class_first() {
+    let world = World::start().await;
+    assert_eq!(world.dev.post("/v1/agents", registered("slow-1", 20)).await.status, 200);
+    for (qos, taken) in [("background", 16), ("normal", 3), ("urgent", 1)] {
+        for n in 0..=taken {
+            let answer = submit(&world, qos).await;
+            if n < taken {
+                assert_eq!(answer.status, 202, "{qos} {n}: {}", answer.text);
+                continue;
+            }
+            let problem = answer.problem(429, "queue-full");
+            assert_eq!(problem["bound"], "agent", "{problem}");
+            assert!(answer.headers.contains_key("retry-after"), "a 429 says when to come back");
+        }
+    }
+    let batch = json!({"tasks": [{"capability": "slow.work"}]});
+    let batch = world.dev.post("/v1/batches", batch).await.json();
+    assert_eq!(batch["outcomes"][0]["problem"]["code"], "queue-full", "{batch}");
+
+    assert_eq!(world.dev.post("/v1/agents", registered("slow-2", 20)).await.status, 200);
+    assert_eq!(submit(&world, "background").await.status, 202, "21 of 40 may wait");
+}
+
+#[tokio::test]
+async fn semantics_22_an_agent_holds_no_more_than_its_max_pending_and_room_comes_back_with_each_end() {
+    let world = World::start().await;
+    let mut body = registered("slow-1", 2);
+    body["max_concurrency"] = json!(10);
+    assert_eq!(world.dev.post("/v1/agents", body).await.status, 200);
+    for _ in 0..2 {
+        assert_eq!(submit(&world, "urgent").await.status, 202);
+    }
+    submit(&world, "urgent").await.problem(429, "queue-full");
+    let wish = json!({"incarnation": 1, "max": 10, "wait_ms": 5000});
+    let claimed = world.dev.post("/v1/agents/slow-1/claim", wish).await.json();
+    let tasks = claimed["tasks"].as_array().unwrap().clone();
+    assert!((1..=2).contains(&tasks.len()), "{claimed}");
+    submit(&world, "urgent").await.problem(429, "queue-full");
+    let done = report("slow-1", &tasks[0], json!({"result": 1}));
+    let path = format!("/v1/tasks/{}/complete", tasks[0]["reach_id"].as_str().unwrap());
+    assert_eq!(world.dev.post(&path, done).await.status, 200);
+    assert_eq!(submit(&world, "urgent").await.status, 202, "one has ended, one may come");
 }
 
 #[tokio::test]

@@ -184,3 +184,18 @@ async fn an_explanation_says_what_would_unblock_a_waiting_task() {
     assert_eq!(explained["last_dispatch"]["agent_id"], "w-1", "{explained}");
     assert!(explained["route"].is_null(), "{explained}");
 }
+
+#[tokio::test]
+async fn a_deadline_further_than_a_task_may_live_is_cut_and_the_answer_says_so() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let submit = |body: Value| world.dev.post("/v1/tasks", body);
+    let far = json!({"capability": "text.count", "deadline": "2099-01-01T00:00:00Z"});
+    let answer = submit(far.clone()).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    assert!(answer.json()["warnings"].to_string().contains("30 days"), "{}", answer.text);
+    let mut asked = far;
+    asked["lifetime_ms"] = json!(60_000);
+    let answer = submit(asked).await;
+    assert_eq!((answer.status, &answer.json()["warnings"]), (202, &Value::Null), "the earlier, as asked");
+}

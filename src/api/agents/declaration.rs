@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::ledger::ids::{Capability, Digest, TokenId};
 use crate::ledger::machine::agent::{
-    CapabilityKind, Declaration, MAX_CAPABILITIES, MAX_CONCURRENCY, Offer, ProgressRule, Sensitive, Strategy, Transport,
+    CapabilityKind, Declaration, MAX_CAPABILITIES, MAX_CONCURRENCY, MAX_PENDING, Offer, ProgressRule, Sensitive,
+    Strategy, Transport,
 };
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Millis;
@@ -34,7 +35,8 @@ pub(super) struct Register {
     pub health: Option<HealthBody>,
     /// 1 to 10,000; default 10.
     pub max_concurrency: Option<u32>,
-    /// 1 to 1,000,000; default 1,000.
+    /// Tasks that wait for it or are with it, 1 to 1,000,000; by default only the lanes are bounded. The sum over all
+    /// who offer a capability bounds that capability.
     pub max_pending: Option<u32>,
     /// 0 to 1,000; default 100.
     pub priority: Option<u32>,
@@ -164,7 +166,7 @@ impl Register {
                 3_600_000,
             )?),
             max_concurrency: bounded("/max_concurrency", self.max_concurrency, 10, (1, MAX_CONCURRENCY))?,
-            max_pending: bounded("/max_pending", self.max_pending, 1_000, (1, 1_000_000))?,
+            max_pending: bounded("/max_pending", self.max_pending, MAX_PENDING, (1, MAX_PENDING))?,
             priority: bounded("/priority", self.priority, 100, (0, 1_000))?,
             load_threshold_milli: load_threshold(health.and_then(|h| h.load_threshold))?,
             allowed_callers: self.allowed_callers()?,
@@ -174,16 +176,14 @@ impl Register {
     }
 
     fn transport(&self) -> ApiResult<Transport> {
-        let probe = self.health.as_ref().and_then(|h| h.probe.as_deref());
-        match (&self.transport, probe) {
+        if self.health.as_ref().and_then(|h| h.probe.as_deref()).is_some_and(|path| !is_plain_path(path)) {
+            return Err(ApiError::field("/health/probe", "expected a plain path that begins with one /"));
+        }
+        match &self.transport {
             // A probe needs an endpoint: without one it is kept with the declaration and never called.
-            (TransportBody::Pull {}, _) => Ok(Transport::Pull),
-            (TransportBody::Http { endpoint }, probe) => {
+            TransportBody::Pull {} => Ok(Transport::Pull),
+            TransportBody::Http { endpoint } => {
                 short_text("/transport/endpoint", Some(endpoint), 2_048)?;
-                // semantics 38: a probe stays on the endpoint's origin.
-                if probe.is_some_and(|path| !path.starts_with('/') || path.starts_with("//") || path.len() > 1_024) {
-                    return Err(ApiError::field("/health/probe", "expected a path that begins with one /"));
-                }
                 Ok(Transport::Http { endpoint: endpoint.as_str().into() })
             }
         }
@@ -324,6 +324,19 @@ fn keep_schema(pointer: String, schema: &RawValue, schemas: &mut Vec<NamedSchema
 
 fn texts(list: Option<&[String]>) -> Vec<Text> {
     list.unwrap_or_default().iter().map(|text| Text::from(text.as_str())).collect()
+}
+
+/// A path that stays on the endpoint's origin and says the same to everybody who reads it (semantics 38): visible ASCII,
+/// no step upwards in any spelling, no fragment, no backslash.
+fn is_plain_path(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    let is_step = |segment: &str| matches!(&*segment.replace("%2e", "."), "." | "..");
+    path.len() <= 1_024
+        && path.starts_with('/')
+        && !path.starts_with("//")
+        && path.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#'))
+        && !["%2f", "%5c", "%00", "%0d", "%0a"].iter().any(|hidden| lower.contains(hidden))
+        && !lower.split(['/', '?']).any(is_step)
 }
 
 fn load_threshold(threshold: Option<f64>) -> ApiResult<u32> {

@@ -12,6 +12,8 @@ pub struct Entry {
     pub providers: BTreeSet<AgentId>,
     /// For every provider the schemas that a payload must pass there; one set each, without doubles.
     pub schema_sets: BTreeSet<Vec<Digest>>,
+    /// Tasks that all providers together may have pending: the sum of their `max_pending` (semantics 22).
+    pub max_pending: u64,
     /// Does any provider hold its tasks for approval?
     pub sensitive: Sensitive,
 }

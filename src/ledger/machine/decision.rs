@@ -177,7 +177,7 @@ pub enum Rejection {
     NotBeforeAfterDeadline,
     /// A bound is reached (semantics 22): 429.
     QueueFull {
-        /// Which bound: `lane` or `namespace`.
+        /// Which bound: `lane`, `namespace`, or `agent` for what the capability's agents let wait.
         bound: &'static str,
         /// Its size for this class.
         limit: u32,

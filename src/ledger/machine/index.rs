@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use crate::ledger::ids::{AgentKey, BatchId, CallbackId, Namespace, ReachId, Seq};
+use crate::ledger::ids::{AgentKey, BatchId, CallbackId, Capability, Namespace, ReachId, Seq};
 use crate::ledger::machine::agent::apply::reindex;
 use crate::ledger::machine::agent::{GHOST_SLOT, Standing};
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::callback::{Callback, CallbackEvent};
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::due::Subject;
-use crate::ledger::machine::event::Event;
+use crate::ledger::machine::event::{Event, EventKind};
 use crate::ledger::machine::step::ImpossibleTransition;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::{Acked, Delivery, Lease, Status, StatusKind};
@@ -87,6 +87,44 @@ impl Footprint {
     }
 }
 
+/// Where a task is counted.
+struct Whose {
+    id: ReachId,
+    namespace: Namespace,
+    capability: Capability,
+    batch: Option<BatchId>,
+}
+
+impl Whose {
+    fn of(task: &Task) -> Self {
+        Self {
+            id: task.id(),
+            namespace: task.namespace.clone(),
+            capability: task.spec.capability.clone(),
+            batch: task.spec.batch.map(|(batch, _)| batch),
+        }
+    }
+}
+
+/// Does a task in that state wait for an agent, or is one at it (semantics 22)?
+const fn is_pending(kind: StatusKind) -> bool {
+    match kind {
+        StatusKind::Queued
+        | StatusKind::Dispatched
+        | StatusKind::Processing
+        | StatusKind::SlowReach
+        | StatusKind::Retrying
+        | StatusKind::Orphaned => true,
+        StatusKind::AwaitingApproval
+        | StatusKind::Scheduled
+        | StatusKind::Succeeded
+        | StatusKind::Failed
+        | StatusKind::DeadLetter
+        | StatusKind::Expired
+        | StatusKind::Cancelled => false,
+    }
+}
+
 /// Was the task's current attempt acknowledged?
 fn acked(task: &Task) -> Acked {
     match task.acked {
@@ -100,13 +138,12 @@ impl State {
     pub(in crate::ledger::machine) fn insert_task(&mut self, task: Task) {
         let id = task.id();
         let after = Footprint::of(&task);
-        let namespace = task.namespace.clone();
-        let batch = task.spec.batch.map(|(batch, _)| batch);
-        if let Some(batch) = batch.and_then(|batch| self.batches.get_mut(&batch)) {
+        let whose = Whose::of(&task);
+        if let Some(batch) = whose.batch.and_then(|batch| self.batches.get_mut(&batch)) {
             batch.accepted = batch.accepted.saturating_add(1);
         }
         self.tasks.insert(id, Arc::new(task));
-        self.reindex((id, &namespace, batch), None, &after);
+        self.reindex(&whose, None, &after);
     }
 
     /// Puts a task of a snapshot back with the indexes that are derived from it. Agents and batches must be there
@@ -114,7 +151,7 @@ impl State {
     pub(in crate::ledger::machine) fn restore_task(&mut self, task: Arc<Task>) {
         let id = task.id();
         let footprint = Footprint::of(&task);
-        self.recount(&task.namespace, None, Some(footprint.kind));
+        self.recount(&Whose::of(&task), None, Some(footprint.kind));
         self.due.set(Subject::Task(id), footprint.wake_at);
         if footprint.kind == StatusKind::Queued {
             *self.lanes.entry(footprint.lane).or_insert(0) += 1;
@@ -140,24 +177,19 @@ impl State {
         let before = Footprint::of(task);
         change(task)?;
         let after = Footprint::of(task);
-        let namespace = task.namespace.clone();
-        let batch = task.spec.batch.map(|(batch, _)| batch);
-        self.reindex((id, &namespace, batch), Some(&before), &after);
+        let whose = Whose::of(task);
+        self.reindex(&whose, Some(&before), &after);
         Ok(())
     }
 
-    fn reindex(
-        &mut self,
-        (id, namespace, batch): (ReachId, &Namespace, Option<BatchId>),
-        before: Option<&Footprint>,
-        after: &Footprint,
-    ) {
+    fn reindex(&mut self, whose: &Whose, before: Option<&Footprint>, after: &Footprint) {
+        let id = whose.id;
         if before.map(|b| b.wake_at) != Some(after.wake_at) {
             self.due.set(Subject::Task(id), after.wake_at);
         }
         if before.map(|b| b.kind) != Some(after.kind) {
-            self.recount(namespace, before.map(|b| b.kind), Some(after.kind));
-            if let Some(batch) = batch.and_then(|batch| self.batches.get_mut(&batch)) {
+            self.recount(whose, before.map(|b| b.kind), Some(after.kind));
+            if let Some(batch) = whose.batch.and_then(|batch| self.batches.get_mut(&batch)) {
                 if let Some(before) = before {
                     less(&mut batch.by_state, before.kind);
                 }
@@ -185,7 +217,7 @@ impl State {
         if let Some(since) = after.orphan_since {
             self.orphans.insert((since, id));
         }
-        self.move_slot(id, namespace, before, after);
+        self.move_slot(id, &whose.namespace, before, after);
     }
 
     /// Slots follow leases (S8). A task that was cancelled or expired under an acknowledged lease leaves a ghost: its
@@ -229,8 +261,13 @@ impl State {
         agent.held.retain(is_current);
     }
 
-    fn recount(&mut self, namespace: &Namespace, before: Option<StatusKind>, after: Option<StatusKind>) {
-        let count = self.counts.entry(namespace.clone()).or_default();
+    fn recount(&mut self, whose: &Whose, before: Option<StatusKind>, after: Option<StatusKind>) {
+        let count = self.counts.entry(whose.namespace.clone()).or_default();
+        match (before.is_some_and(is_pending), after.is_some_and(is_pending)) {
+            (false, true) => *count.pending.entry(whose.capability.clone()).or_insert(0) += 1,
+            (true, false) => less(&mut count.pending, whose.capability.clone()),
+            (true, true) | (false, false) => {}
+        }
         if let Some(before) = before {
             less(&mut count.by_state, before);
         }
@@ -238,12 +275,12 @@ impl State {
             *count.by_state.entry(after).or_insert(0) += 1;
         }
         if count.by_state.is_empty() {
-            self.counts.remove(namespace);
+            self.counts.remove(&whose.namespace);
         }
     }
 
     /// Notes an event of a task in the task's history, or as a later one if the task has left memory.
-    pub(in crate::ledger::machine) fn note_history(&mut self, id: ReachId, seq: Seq) {
+    pub(in crate::ledger::machine) fn note_history(&mut self, id: ReachId, seq: Seq, kind: EventKind) {
         if let Some(task) = self.tasks.get_mut(&id) {
             Arc::make_mut(task).seqs.push(seq);
             return;
@@ -251,7 +288,7 @@ impl State {
         if let Some(gone) = self.departed.get_mut(&id) {
             Arc::make_mut(&mut gone.value).seqs.push(seq);
         }
-        self.after.push((id, seq));
+        self.after.push((id, seq, kind));
     }
 
     /// Lets a task leave memory if it has ended and no callback of it is open; otherwise does nothing.
@@ -260,7 +297,7 @@ impl State {
             task.status.kind().is_terminal() && task.callbacks_open == 0 && !self.owes_last_callback(task)
         });
         if let Some(task) = done.then(|| self.tasks.remove(&id)).flatten() {
-            self.recount(&task.namespace, Some(task.status.kind()), None);
+            self.recount(&Whose::of(&task), Some(task.status.kind()), None);
             let gone = Departed { seq: self.seq, at: self.at, value: task };
             self.departed.insert(id, gone);
         }
@@ -310,7 +347,7 @@ impl State {
         let keys = self.keys.iter().filter(|(_, binding)| binding.receipt > after);
         Departures {
             tasks: tasks.collect(),
-            after: self.after.iter().filter(|(_, seq)| *seq > after).copied().collect(),
+            after: self.after.iter().filter(|(_, seq, _)| *seq > after).map(|(id, seq, _)| (*id, *seq)).collect(),
             batches: batches.collect(),
             callbacks: callbacks.map(|(id, gone)| (*id, row(gone))).collect(),
             keys: keys.map(|((namespace, key), b)| (namespace.clone(), key.clone(), b.clone())).collect(),
@@ -323,7 +360,7 @@ impl State {
         self.departed_batches.retain(|_, gone| gone.seq > seq);
         self.departed_callbacks.retain(|_, gone| gone.seq > seq);
         self.keys.retain(|_, binding| binding.receipt > seq);
-        self.after.retain(|(_, later)| *later > seq);
+        self.after.retain(|(_, later, _)| *later > seq);
     }
 }
 

@@ -48,6 +48,7 @@ use batch::Batch;
 use callback::Callback;
 use catalog::Catalog;
 use due::Due;
+use event::EventKind;
 use index::Departed;
 use policy::Policies;
 use task::spec::Text;
@@ -90,6 +91,8 @@ pub enum Fact {
 pub struct NamespaceCount {
     /// By state; ended ones count while a callback of theirs is open.
     pub by_state: BTreeMap<StatusKind, u32>,
+    /// Tasks by capability that wait for an agent or are with one: what the agents' `max_pending` bounds.
+    pub pending: BTreeMap<Capability, u32>,
 }
 
 impl NamespaceCount {
@@ -132,7 +135,7 @@ pub struct State {
     pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, Departed<Batch>>,
     pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, Departed<Callback>>,
     pub(in crate::ledger::machine) keys: BTreeMap<(Namespace, Text), KeyBinding>,
-    pub(in crate::ledger::machine) after: Vec<(ReachId, Seq)>,
+    pub(in crate::ledger::machine) after: Vec<(ReachId, Seq, EventKind)>,
 }
 
 /// Reading. Nothing outside the machine can change a state but by [`step::step`] and [`step::apply`].

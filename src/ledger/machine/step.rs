@@ -131,7 +131,7 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
     state.seq = event.seq;
     state.at = event.at;
     if let Some(id) = event.body.task().filter(|_| !matches!(event.body, EventBody::TaskSubmitted(_))) {
-        state.note_history(id, event.seq);
+        state.note_history(id, event.seq, event.body.kind());
     }
     match &event.body {
         EventBody::HubStarted(_) => {

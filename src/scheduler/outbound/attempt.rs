@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use reqwest::header::HeaderMap;
+use tokio_util::sync::CancellationToken;
 
 use super::answer::retry_after;
 use super::dispatcher::headers;
@@ -49,6 +50,8 @@ pub(super) struct Attempt {
     pub(super) ledger: Ledger,
     pub(super) http: HttpClient,
     pub(super) secrets: Arc<Secrets>,
+    /// The hub stops and its grace is over: what is unanswered is given up.
+    pub(super) cut: CancellationToken,
 }
 
 /// Why there is no message.
@@ -123,7 +126,7 @@ impl Attempt {
         }
     }
 
-    /// `None` when the secrets can't be read now.
+    /// `None` when there was no try: the secrets can't be read now, or the hub stops.
     async fn post(&self, callback: &Callback, content: Content) -> Option<(TryOutcome, HostSays)> {
         let (secrets, now) = (Arc::clone(&self.secrets), self.ledger.now());
         let (namespace, name) = (callback.namespace.clone(), callback.secret_ref.clone());
@@ -151,7 +154,10 @@ impl Attempt {
         if let Some(value) = content.trace.and_then(|trace| trace.to_string().parse().ok()) {
             headers.insert("traceparent", value);
         }
-        let answer = self.http.post(Outgoing {
+        if self.cut.is_cancelled() {
+            return None;
+        }
+        let call = self.http.post(Outgoing {
             purpose: Purpose::Callback,
             url: callback.url.to_string(),
             headers,
@@ -159,7 +165,13 @@ impl Attempt {
             limits: LIMITS,
             until_sent: None,
         });
-        Some(outcome(answer.await, wall_now))
+        tokio::select! {
+            answer = call => Some(outcome(answer, wall_now)),
+            // It may have arrived: a try like any other, and the receiver tells doubles by their id.
+            () = self.cut.cancelled() => {
+                Some((TryOutcome::Failed { error: "hub-stopped".into(), retry_after: None }, HostSays::Nothing))
+            }
+        }
     }
 
     async fn content(&self, callback: &Callback) -> Result<Content, NoMessage> {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::GRACE;
+use super::LAST_WORD;
 use super::attempt::{Attempt, Ended, Settled};
 use super::guard::Purpose;
 use super::hosts::{HostSays, Hosts, Ramp, Taken};
@@ -83,6 +83,7 @@ pub(super) struct Sender {
     /// When the hub started to send: the ramp begins here.
     pub(super) started: Timestamp,
     pub(super) stop: CancellationToken,
+    pub(super) grace: Duration,
 }
 
 /// What the sender remembers between looks.
@@ -147,8 +148,13 @@ impl Desk {
 impl Sender {
     pub(super) async fn run(self) {
         let mut follow = self.ledger.follow();
-        let attempt =
-            Arc::new(Attempt { ledger: self.ledger.clone(), http: self.http.clone(), secrets: self.secrets.clone() });
+        let cut = CancellationToken::new();
+        let attempt = Arc::new(Attempt {
+            ledger: self.ledger.clone(),
+            http: self.http.clone(),
+            secrets: self.secrets.clone(),
+            cut: cut.clone(),
+        });
         let mut desk = Desk::new(self.started);
         let mut open: JoinSet<Ended> = JoinSet::new();
         let mut running: HashMap<tokio::task::Id, (String, CallbackId)> = HashMap::new();
@@ -195,9 +201,14 @@ impl Sender {
                 () = tokio::time::sleep(pause) => {}
             }
         }
-        let all = async { while open.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, all).await.is_err() {
-            tracing::info!("callbacks were still unanswered at the stop; they are sent again at the next start");
+        if tokio::time::timeout(self.grace, all_of(&mut open)).await.is_err() {
+            tracing::info!(
+                open = open.len(),
+                "callbacks were still unanswered at the stop; they are tried again later"
+            );
+            // Each try was made, and the history says so.
+            cut.cancel();
+            drop(tokio::time::timeout(LAST_WORD, all_of(&mut open)).await);
         }
     }
 
@@ -246,6 +257,10 @@ impl Sender {
         }
         wake
     }
+}
+
+async fn all_of(open: &mut JoinSet<Ended>) {
+    while open.join_next().await.is_some() {}
 }
 
 /// How long to pause for a span: never nothing, never longer than [`LOOK`].

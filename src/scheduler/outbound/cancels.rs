@@ -11,7 +11,6 @@ use hyper::body::Bytes;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::GRACE;
 use super::dispatcher::headers;
 use super::guard::Purpose;
 use super::http::{HttpClient, Limits, Outgoing};
@@ -43,6 +42,7 @@ pub(super) struct Cancels {
     pub(super) ledger: Ledger,
     pub(super) http: HttpClient,
     pub(super) stop: CancellationToken,
+    pub(super) grace: Duration,
 }
 
 impl Cancels {
@@ -80,7 +80,7 @@ impl Cancels {
             }
         }
         let all = async { while notices.join_next().await.is_some() {} };
-        drop(tokio::time::timeout(GRACE, all).await);
+        drop(tokio::time::timeout(self.grace, all).await);
     }
 
     /// Every push agent with ghosts; `None` when the ledger does not answer now.

@@ -25,7 +25,7 @@ use super::answer::{MAX_RESULT, Meaning, Said, meaning};
 use super::guard::Purpose;
 use super::http::{HttpClient, Limits, Outgoing};
 use super::report::intake;
-use super::{GRACE, propose, wall, wire};
+use super::{propose, wall, wire};
 use crate::ledger::handle::{Handed, Ledger, Phase, Refusal};
 use crate::ledger::ids::{AgentKey, AttemptNo, Incarnation, LeaseDigest, ReachId, Seq};
 use crate::ledger::machine::State;
@@ -69,6 +69,7 @@ pub(super) struct Dispatcher {
     pub(super) http: HttpClient,
     pub(super) sent_before: Seq,
     pub(super) stop: CancellationToken,
+    pub(super) grace: Duration,
 }
 
 impl Dispatcher {
@@ -139,7 +140,7 @@ impl Dispatcher {
             open.spawn(async move { hand.tell(&push, meaning).await });
         }
         let all = async { while open.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, all).await.is_err() {
+        if tokio::time::timeout(self.grace, all).await.is_err() {
             tracing::info!("pushes were still unanswered at the stop; they count as sent at the next start");
         }
     }

@@ -49,8 +49,8 @@ use guard::Guard;
 use http::{HttpClient, Lookup, SetupError, SystemLookup};
 use secrets::Secrets;
 
-/// What is on its way at a stop gets so long (proof 3.10).
-pub const GRACE: Duration = Duration::from_secs(10);
+/// What is on its way at a stop gets so long, unless the hub is set up otherwise (proof 3.10).
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// Beyond the grace, to write down what came of it.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -64,13 +64,15 @@ pub struct Options {
     pub secrets: Arc<Secrets>,
     /// The last event before this start: what was handed over by then counts as sent (semantics 8).
     pub sent_before: Seq,
+    /// What is on its way at a stop gets so long (proof 3.10); default [`DEFAULT_GRACE`].
+    pub grace: Duration,
 }
 
 impl Options {
     /// With the machine's own name service.
     #[must_use]
     pub fn new(guard: Guard, secrets: Arc<Secrets>, sent_before: Seq) -> Self {
-        Self { guard, lookup: Arc::new(SystemLookup), secrets, sent_before }
+        Self { guard, lookup: Arc::new(SystemLookup), secrets, sent_before, grace: DEFAULT_GRACE }
     }
 }
 
@@ -78,6 +80,7 @@ impl Options {
 pub struct Handle {
     http: HttpClient,
     stop: CancellationToken,
+    grace: Duration,
     workers: JoinSet<()>,
 }
 
@@ -87,16 +90,27 @@ pub struct Handle {
 /// [`SetupError`] when the HTTP client can't be set up.
 pub fn spawn(ledger: &Ledger, options: Options) -> Result<Handle, SetupError> {
     let http = HttpClient::new(options.guard, options.lookup)?;
-    let stop = CancellationToken::new();
+    let (stop, grace) = (CancellationToken::new(), options.grace);
     let mut workers = JoinSet::new();
-    workers.spawn(
-        Dispatcher { ledger: ledger.clone(), http: http.clone(), sent_before: options.sent_before, stop: stop.clone() }
-            .run(),
-    );
-    workers.spawn(Cancels { ledger: ledger.clone(), http: http.clone(), stop: stop.clone() }.run());
-    let (secrets, started) = (options.secrets, ledger.now());
-    workers.spawn(Sender { ledger: ledger.clone(), http: http.clone(), secrets, started, stop: stop.clone() }.run());
-    Ok(Handle { http, stop, workers })
+    let dispatcher = Dispatcher {
+        ledger: ledger.clone(),
+        http: http.clone(),
+        sent_before: options.sent_before,
+        stop: stop.clone(),
+        grace,
+    };
+    workers.spawn(dispatcher.run());
+    workers.spawn(Cancels { ledger: ledger.clone(), http: http.clone(), stop: stop.clone(), grace }.run());
+    let sender = Sender {
+        ledger: ledger.clone(),
+        http: http.clone(),
+        secrets: options.secrets,
+        started: ledger.now(),
+        stop: stop.clone(),
+        grace,
+    };
+    workers.spawn(sender.run());
+    Ok(Handle { http, stop, grace, workers })
 }
 
 impl Handle {
@@ -106,7 +120,8 @@ impl Handle {
         &self.http
     }
 
-    /// Takes nothing new and waits for what is on its way, at most [`GRACE`]. The ledger must still take proposals.
+    /// Takes nothing new and waits for what is on its way, at most the grace and a moment to write
+    /// down what came of it. The ledger must still take proposals.
     pub async fn stop(mut self) {
         self.stop.cancel();
         let all = async {
@@ -117,7 +132,7 @@ impl Handle {
             }
         };
         // Each worker bounds its own end; one that hangs before it must not hold up the stop.
-        if tokio::time::timeout(GRACE + LAST_WORD, all).await.is_err() {
+        if tokio::time::timeout(self.grace + LAST_WORD + LAST_WORD, all).await.is_err() {
             tracing::warn!("an outbound worker did not end within the grace");
         }
     }

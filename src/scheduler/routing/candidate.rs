@@ -230,7 +230,7 @@ impl Seat {
     /// Slots that a proposal may take.
     #[must_use]
     pub fn slots_free(&self) -> u32 {
-        self.declaration.max_concurrency.saturating_sub(self.taken())
+        self.declaration.slots().saturating_sub(self.taken())
     }
 
     /// Slots in use or about to be.

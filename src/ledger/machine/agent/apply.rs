@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ledger::ids::AgentKey;
 use crate::ledger::machine::State;
-use crate::ledger::machine::agent::{Agent, Health, Offer, Sensitive, Standing};
+use crate::ledger::machine::agent::{Agent, Declaration, Health, Sensitive, Standing};
 use crate::ledger::machine::catalog::Entry;
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{AgentRegistered, Event, EventBody};
@@ -102,7 +102,7 @@ fn change(
     change(agent);
     let after = (listed(agent.standing), &agent.declaration);
     if before.0 != after.0 || !Arc::ptr_eq(&before.1, after.1) {
-        let was = Listing { key: &key, listed: before.0, offers: &before.1.offers };
+        let was = Listing { key: &key, listed: before.0, declaration: &before.1 };
         unlist(state, &was);
         list(state, &key);
     }
@@ -153,11 +153,11 @@ const fn listed(standing: Standing) -> Listed {
 struct Listing<'a> {
     key: &'a AgentKey,
     listed: Listed,
-    offers: &'a [Offer],
+    declaration: &'a Declaration,
 }
 
 const fn empty() -> Entry {
-    Entry { providers: BTreeSet::new(), schema_sets: BTreeSet::new(), sensitive: Sensitive::No }
+    Entry { providers: BTreeSet::new(), schema_sets: BTreeSet::new(), max_pending: 0, sensitive: Sensitive::No }
 }
 
 fn list(state: &mut State, key: &AgentKey) {
@@ -165,7 +165,9 @@ fn list(state: &mut State, key: &AgentKey) {
     let catalog = Arc::make_mut(&mut state.catalog);
     for offer in &agent.declaration.offers {
         let entry = catalog.entries.entry((key.namespace.clone(), offer.capability.clone())).or_insert_with(empty);
-        entry.providers.insert(key.agent_id.clone());
+        if entry.providers.insert(key.agent_id.clone()) {
+            entry.max_pending = entry.max_pending.saturating_add(u64::from(agent.declaration.max_pending));
+        }
         entry.schema_sets.insert(offer.schemas.clone());
         if offer.sensitive == Sensitive::Yes {
             entry.sensitive = Sensitive::Yes;
@@ -181,10 +183,12 @@ fn unlist(state: &mut State, was: &Listing<'_>) {
     }
     let agents = &state.agents;
     let catalog = Arc::make_mut(&mut state.catalog);
-    for offer in was.offers {
+    for offer in &was.declaration.offers {
         let name = (was.key.namespace.clone(), offer.capability.clone());
         let Some(entry) = catalog.entries.get_mut(&name) else { continue };
-        entry.providers.remove(&was.key.agent_id);
+        if entry.providers.remove(&was.key.agent_id) {
+            entry.max_pending = entry.max_pending.saturating_sub(u64::from(was.declaration.max_pending));
+        }
         if entry.providers.is_empty() {
             catalog.entries.remove(&name);
             continue;

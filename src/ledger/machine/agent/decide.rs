@@ -188,8 +188,9 @@ fn holding(state: &State, agent: &Agent, task: ReachId, attempt: AttemptNo) -> H
     match task.status.lease().filter(|_| !is_void(&task.status)) {
         Some(lease) if lease.attempt == attempt && lease.agent == agent.key.agent_id => {
             // A new process takes no slot for what an older one held; that one's late result still wins (semantics 2).
-            let took_it = lease.incarnation == agent.incarnation;
-            if took_it && is_orphaned(&task.status) { Holding::Orphaned } else { Holding::Leased }
+            // So it is with an agent that was told to let go (R-REG-7).
+            let keeps_it = lease.incarnation == agent.incarnation && agent.standing == Standing::Active;
+            if keeps_it && is_orphaned(&task.status) { Holding::Orphaned } else { Holding::Leased }
         }
         Some(_) | None => Holding::Nothing,
     }

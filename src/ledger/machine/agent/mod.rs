@@ -22,6 +22,8 @@ use crate::ledger::time::{Millis, Timestamp};
 pub const MAX_CAPABILITIES: usize = 256;
 /// The most tasks one agent may work on at a time.
 pub const MAX_CONCURRENCY: u32 = 10_000;
+/// The most tasks that one agent may let wait for it; without its word only the lanes are bounded.
+pub const MAX_PENDING: u32 = 1_000_000;
 /// A ghost slot is freed after 30 s at the latest (semantics 6).
 pub const GHOST_SLOT: Millis = Millis::secs(30);
 /// Running work may finish for 30 s while draining (R-REG-7).
@@ -121,7 +123,8 @@ pub struct Declaration {
     pub heartbeat_interval: Millis,
     /// Never more in flight (R-SCH-3), 1 to 10,000; default 10.
     pub max_concurrency: u32,
-    /// Bounds what it may hold beside, 1 to 1,000,000; default 1,000 (semantics 22).
+    /// Tasks that it lets wait for it and holds, 1 to [`MAX_PENDING`], which is the default (semantics 22). A
+    /// submission is refused once its capability's pending tasks reach the sum over all who offer it.
     pub max_pending: u32,
     /// Higher is preferred in scoring.
     pub priority: u32,
@@ -131,6 +134,14 @@ pub struct Declaration {
     pub allowed_callers: Vec<TokenId>,
     /// Digest of the whole declaration, which lies beside the log.
     pub body: Digest,
+}
+
+impl Declaration {
+    /// Tasks that it may hold at a time: `max_concurrency`, and never more than its `max_pending` (semantics 22).
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.max_concurrency.min(self.max_pending)
+    }
 }
 
 /// Is it alive? Judged by missed heartbeats (R-REG-5).
@@ -231,7 +242,7 @@ impl Agent {
     /// Slots that a dispatch may still take.
     #[must_use]
     pub fn slots_free(&self) -> usize {
-        let bound = usize::try_from(self.declaration.max_concurrency).unwrap_or(usize::MAX);
+        let bound = usize::try_from(self.declaration.slots()).unwrap_or(usize::MAX);
         bound.saturating_sub(self.slots_used())
     }
 

@@ -328,3 +328,18 @@ fn semantics_26_a_declaration_that_does_not_fit_one_event_is_refused() {
     let command = Command::RegisterAgent { agent: agent_id("a"), instance: None, declaration: Box::new(large) };
     assert_eq!(world.refused(command), Rejection::DeclarationTooLarge { limit: 60_000 });
 }
+
+#[test]
+fn a_draining_agent_calls_no_orphan_back_by_its_listing() {
+    let mut world = World::new();
+    world.register("a", Some("i"));
+    world.work(1, "a");
+    world.ok(lost(ONE));
+    assert_eq!(beat_with(&mut world, ONE, None).0, ["agent-healthy"]);
+    world.work(2, "a");
+    world.ok(drain(DrainMode::Finish, Millis::secs(30)));
+    let (events, beat) = beat_with(&mut world, ONE, Some(vec![(1, 1), (2, 1)]));
+    assert_eq!(events, [""; 0], "it was told to let go: task 1 is replayed elsewhere");
+    assert_eq!(beat.lost, [], "its lease is valid until then, and a late result still wins");
+    assert!(beat.drain_until.is_some());
+}

@@ -4,15 +4,15 @@
 //! time or conflicts. Then: the task has ended. Then: attempt or lease is not the valid one. Last: an acknowledgement
 //! again.
 
-use crate::ledger::ids::{AgentKey, Digest, Incarnation};
+use crate::ledger::ids::{AgentKey, Digest, Incarnation, Seq};
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::decide::{current, revive};
 use crate::ledger::machine::agent::{Agent, ProgressRule, Standing};
 use crate::ledger::machine::command::{Proposal, Report, Retryable, Word};
 use crate::ledger::machine::decision::{Answer, Coalesced, Decision, LeaseWhy, ReceiptOf, Rejection};
 use crate::ledger::machine::event::{
-    AgentSlotFreed, EventBody, QueuedWhy, ReportKind, StaleWhy, Started, TaskAcknowledged, TaskAttemptFailed,
-    TaskFailed, TaskProgressed, TaskReclaimed, TaskReleased, TaskStaleReportRefused, TaskSucceeded,
+    AgentSlotFreed, EventBody, EventKind, QueuedWhy, ReportKind, StaleWhy, Started, TaskAcknowledged,
+    TaskAttemptFailed, TaskFailed, TaskProgressed, TaskReclaimed, TaskReleased, TaskStaleReportRefused, TaskSucceeded,
 };
 use crate::ledger::machine::task::deadline::work_deadline;
 use crate::ledger::machine::task::decide::{known, terminal};
@@ -50,7 +50,7 @@ pub(super) fn report(state: &State, proposal: &Proposal, said: &Report, now: Tim
 /// Why a report does not reach its task.
 enum Refused {
     /// It says again what was said: the first receipt.
-    Repeat(crate::ledger::ids::Seq),
+    Repeat(Seq),
     /// It is refused, and recorded.
     Stale(StaleWhy, Rejection),
 }
@@ -310,7 +310,7 @@ impl Heard<'_> {
     /// Accepted; the receipt is of the event at `own`, the same that a repeat will be shown.
     fn accept_at(&self, events: Vec<EventBody>, own: usize, state: StatusKind) -> Decision {
         let offset = u64::try_from(own).unwrap_or(0).saturating_add(1);
-        let receipt = ReceiptOf::Earlier(crate::ledger::ids::Seq(self.state.seq().0.saturating_add(offset)));
+        let receipt = ReceiptOf::Earlier(Seq(self.state.seq().0.saturating_add(offset)));
         Decision::accept(events, Answer::Reported { state, receipt, coalesced: Coalesced::No })
     }
 
@@ -333,13 +333,16 @@ impl Heard<'_> {
         progress.max(acked).map_or(ReceiptOf::None, ReceiptOf::Earlier)
     }
 
-    /// R-SCH-8, bounded by semantics 36. For a task that has left memory its row tells, to which the shell adds what was
-    /// recorded later; beside that stand those events that are not yet durable.
+    /// R-SCH-8, bounded by semantics 36 over the task's whole life. For a task that has left memory its row tells, to
+    /// which the shell adds what was recorded later; beside that stand those reports that are not yet durable. What
+    /// became of its callback later is no report and does not count.
     fn stale_event(&self, why: StaleWhy) -> Option<EventBody> {
         let (id, state) = (self.task.id(), self.state);
         let is_row = !state.tasks.contains_key(&id) && !state.departed.contains_key(&id);
-        let is_told = |seq| is_row && self.task.seqs.contains(seq);
-        let pending = state.after.iter().filter(|(task, seq)| *task == id && !is_told(seq)).count();
+        let is_told = |seq: Seq| is_row && self.task.seqs.contains(&seq);
+        let reports =
+            state.after.iter().filter(|(task, _, kind)| *task == id && *kind == EventKind::TaskStaleReportRefused);
+        let pending = reports.filter(|(_, seq, _)| !is_told(*seq)).count();
         let recorded = self.task.stale_reports.saturating_add(u32::try_from(pending).unwrap_or(u32::MAX));
         (recorded < MAX_STALE_EVENTS).then(|| {
             let (report, content) = said_what(&self.said.word);

@@ -85,6 +85,9 @@ fn admit(
         Arc::make_mut(&mut recorded).approval = Approval::Needed; // R-SUB-9
     }
     check_bounds(state, namespace, &recorded, now)?;
+    if let Some(entry) = entry {
+        check_pending(state, entry, (namespace, &recorded), now)?;
+    }
     Ok((recorded, deadline))
 }
 
@@ -139,6 +142,22 @@ fn check_bounds(
     let enters_lane = first_status(submission, now).kind() == StatusKind::Queued;
     if enters_lane && state.lane_len(lane_of(namespace, submission)) >= limit {
         return Err(full("lane", limit));
+    }
+    Ok(())
+}
+
+/// Semantics 22: the agents say how much may be pending for them, together. Work that is not yet ready does not count.
+fn check_pending(
+    state: &State,
+    entry: &Entry,
+    (namespace, submission): (&Namespace, &Submission),
+    now: Timestamp,
+) -> Result<(), Rejection> {
+    let limit = share(submission.qos, u32::try_from(entry.max_pending).unwrap_or(u32::MAX));
+    let count = state.counts().get(namespace);
+    let pending = count.and_then(|count| count.pending.get(&submission.capability)).copied().unwrap_or(0);
+    if first_status(submission, now).kind() == StatusKind::Queued && pending >= limit {
+        return Err(Rejection::QueueFull { bound: "agent", limit, retry_after: QUEUE_FULL_RETRY });
     }
     Ok(())
 }

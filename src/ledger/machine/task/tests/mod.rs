@@ -322,6 +322,13 @@ pub(in crate::ledger::machine) fn slots_and_counts(state: &State) {
         }
     }
     assert_eq!(lanes, state.lanes);
+    for count in state.counts().values() {
+        let waits = |(kind, _): &(&StatusKind, _)| {
+            !kind.is_terminal() && !matches!(kind, StatusKind::AwaitingApproval | StatusKind::Scheduled)
+        };
+        let pending: u32 = count.by_state.iter().filter(waits).map(|(_, number)| *number).sum();
+        assert_eq!(pending, count.pending.values().sum::<u32>(), "what the agents' max_pending bounds");
+    }
     let shown = state.counts().iter().map(|(ns, count)| (ns.clone(), count.by_state.clone()));
     assert_eq!(counts, shown.collect());
 }
