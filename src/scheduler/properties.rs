@@ -11,7 +11,7 @@ use crate::ledger::machine::task::spec::{Qos, SchemaVerdicts};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::planner::Planner;
 use crate::scheduler::queue::{BACKGROUND_EVERY, CLASSES, Entry, FLOOD_DELAY, Floor, LaneKey, LaneNo, Queue, rank};
-use crate::scheduler::roster::Roster;
+use crate::scheduler::roster::{PoolNo, Roster};
 use crate::scheduler::routing::Needs;
 use crate::scheduler::routing::candidate::Suspect;
 use crate::scheduler::routing::strategy::{Contender, advance, best};
@@ -21,6 +21,11 @@ fn id(n: u64) -> ReachId {
     submission(n).reach_id
 }
 
+/// The one pool in which everybody waits.
+fn pool() -> PoolNo {
+    Roster::default().open_pool(&namespace(), &submission(1).capability)
+}
+
 fn insert(queue: &mut Queue, n: u64, lane: u8, class: Qos, caller: u8) -> LaneNo {
     let key =
         LaneKey { id: LaneId([lane; 16]), schemas: SchemaVerdicts::default(), caller: None, suspect: Suspect::No };
@@ -28,7 +33,7 @@ fn insert(queue: &mut Queue, n: u64, lane: u8, class: Qos, caller: u8) -> LaneNo
         task: id(n),
         namespace: namespace(),
         key,
-        pool: Roster::default().open_pool(&namespace(), &submission(1).capability),
+        pool: pool(),
         class,
         caller: FairnessKey::new(&format!("c{caller}")).unwrap(),
         order: None,
@@ -38,7 +43,23 @@ fn insert(queue: &mut Queue, n: u64, lane: u8, class: Qos, caller: u8) -> LaneNo
 
 /// The best head over lanes, as an agent that serves them all would pick it.
 fn head(queue: &mut Queue, lanes: &[LaneNo], class: Qos) -> Option<ReachId> {
-    lanes.iter().filter_map(|lane| queue.head(*lane, class)).min().map(|head| head.task)
+    queue.first(pool(), class, |lane, _| lanes.contains(&lane)).map(|(head, _)| head.task)
+}
+
+#[test]
+fn a_pick_asks_only_the_lane_whose_turn_it_is_however_many_wait() {
+    let mut queue = Queue::default();
+    for n in 0..600 {
+        insert(&mut queue, n, u8::try_from(n % 200).unwrap(), Qos::Normal, u8::try_from(n % 3).unwrap());
+    }
+    let mut asked = 0;
+    while let Some((head, _)) = queue.first(pool(), Qos::Normal, |_, _| {
+        asked += 1;
+        true
+    }) {
+        queue.serve(head.task).unwrap();
+    }
+    assert_eq!((asked, queue.len()), (600, 0), "one question a pick");
 }
 
 proptest! {
@@ -56,7 +77,7 @@ proptest! {
                 model.entry((rank(class), lane, caller)).or_default().push_back(id(n));
             } else if what < 9 {
                 let no = insert(&mut queue, 10_000 + n, lane, Qos::Background, 99);
-                let found = queue.head(no, class).map(|head| head.task);
+                let found = head(&mut queue, &[no], class);
                 queue.remove(id(10_000 + n)).unwrap();
                 if let Some(found) = found.filter(|found| *found != id(10_000 + n)) {
                     let ticket = queue.serve(found).unwrap();

@@ -5,7 +5,7 @@
 //! another could pass.
 //!
 //! ```text
-//! lane ─► urgent | normal | background ─► caller, longest not served first ─► first in first out
+//! pool ─► urgent | normal | background ─► caller, longest not served first ─► lane whose first came first
 //! ```
 //!
 //! **Fairness.** Callers (fairness keys) of a class take turns: deficit round robin with a quantum of one task, where a
@@ -16,9 +16,11 @@
 //! - An agent that keeps getting higher classes takes at least one background task in any [`BACKGROUND_EVERY`] picks
 //!   while one that it can serve waits, and one normal task in any `BACKGROUND_EVERY + 1` (F1): [`Floor`].
 //!
-//! Every operation is O(log n) in the queued tasks. Nothing is left behind by a removal.
+//! Every operation is O(log n) in the queued tasks, however many lanes there are; a look passes only over lanes that do
+//! not fit. Nothing is left behind by a removal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::ledger::ids::{FairnessKey, Namespace, ReachId, TokenId};
@@ -98,7 +100,7 @@ pub struct Entry {
     pub order: Option<u64>,
 }
 
-/// The head of a class in a lane.
+/// The first of a class, in a lane or over many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Head {
     /// The turn since which its caller waits: the smallest goes first.
@@ -109,17 +111,32 @@ pub struct Head {
     pub task: ReachId,
 }
 
+/// One caller's tasks in one class of one lane, by their order.
+type Line = BTreeMap<u64, ReachId>;
+
+/// Everybody who waits in one class of one pool, over all its lanes.
 #[derive(Debug, Default)]
-struct Class {
+struct Front {
     turns: BTreeSet<(u64, FairnessKey)>,
-    waiting: BTreeMap<FairnessKey, Line>,
+    waiting: BTreeMap<FairnessKey, Stand>,
 }
 
-/// One caller's tasks in one class of one lane, with the turn under which it stands in the round.
+/// One caller in a front.
 #[derive(Debug)]
-struct Line {
+struct Stand {
+    /// The turn under which it stands in the round.
     turn: u64,
-    tasks: BTreeMap<u64, ReachId>,
+    /// Its lines, by the order of their first tasks.
+    lines: BTreeSet<(u64, LaneNo)>,
+}
+
+/// The first task of a line was another before.
+struct Moved<'a> {
+    lane: LaneNo,
+    class: Qos,
+    caller: &'a FairnessKey,
+    was: Option<u64>,
+    is: Option<u64>,
 }
 
 /// One lane.
@@ -130,7 +147,7 @@ pub struct Lane {
     pub needs: Arc<Needs>,
     /// The pool of its capability.
     pub pool: PoolNo,
-    classes: [Class; 3],
+    classes: [BTreeMap<FairnessKey, Line>; 3],
     len: usize,
 }
 
@@ -160,6 +177,7 @@ pub struct Queue {
     lanes: BTreeMap<LaneNo, Lane>,
     names: BTreeMap<LaneKey, LaneNo>,
     by_pool: BTreeMap<PoolNo, BTreeSet<LaneNo>>,
+    fronts: BTreeMap<PoolNo, [Front; 3]>,
     rounds: BTreeMap<(Namespace, FairnessKey), [Round; 3]>,
     places: BTreeMap<ReachId, Ticket>,
     next_lane: u64,
@@ -213,9 +231,9 @@ impl Queue {
     #[must_use]
     pub fn tasks_of(&self, pool: PoolNo) -> Vec<ReachId> {
         let lanes = self.lanes_of(pool).filter_map(|lane| self.lanes.get(&lane));
-        let lines = lanes.flat_map(|lane| lane.classes.iter().flat_map(|class| class.waiting.values()));
+        let lines = lanes.flat_map(|lane| lane.classes.iter().flat_map(BTreeMap::values));
         let mut tasks: Vec<(u64, ReachId)> =
-            lines.flat_map(|line| line.tasks.iter().map(|(order, task)| (*order, *task))).collect();
+            lines.flat_map(|line| line.iter().map(|(order, task)| (*order, *task))).collect();
         tasks.sort_unstable();
         tasks.into_iter().map(|(_, task)| task).collect()
     }
@@ -240,39 +258,47 @@ impl Queue {
         if let Some(lane) = self.lanes.get_mut(&no) {
             lane.len += 1;
             if let Some(class) = lane.classes.get_mut(rank(entry.class)) {
-                let line = class.waiting.entry(entry.caller.clone()).or_insert_with(|| {
-                    class.turns.insert((turn, entry.caller.clone()));
-                    Line { turn, tasks: BTreeMap::new() }
-                });
-                line.tasks.insert(order, entry.task);
+                let line = class.entry(entry.caller.clone()).or_default();
+                let was = first_of(line);
+                line.insert(order, entry.task);
+                let moved = Moved { lane: no, class: entry.class, caller: &entry.caller, was, is: first_of(line) };
+                self.restand(&moved, turn);
             }
         }
         self.places.insert(entry.task, Ticket { lane: no, class: entry.class, caller: entry.caller, order });
         no
     }
 
-    /// The head of a class in a lane.
-    pub fn head(&mut self, lane: LaneNo, class: Qos) -> Option<Head> {
-        let lane = self.lanes.get_mut(&lane)?;
-        let namespace = &lane.needs.namespace;
-        let slot = lane.classes.get_mut(rank(class))?;
-        // A caller served in another lane keeps its old place here until it is looked at: each dispatch makes at most
-        // one such place stale in each lane, so putting it right costs no more than the dispatches did.
+    /// The first of a class in a pool, among the lanes that fit; a lane is asked only when its turn has come.
+    pub fn first(
+        &mut self,
+        pool: PoolNo,
+        class: Qos,
+        mut fits: impl FnMut(LaneNo, &Lane) -> bool,
+    ) -> Option<(Head, LaneNo)> {
+        let front = self.fronts.get_mut(&pool)?.get_mut(rank(class))?;
+        let mut passed = Bound::Unbounded;
         loop {
-            let (turn, caller) = slot.turns.first()?.clone();
-            let current = self
-                .rounds
-                .get(&(namespace.clone(), caller.clone()))
-                .and_then(|rounds| rounds.get(rank(class)))
-                .map_or(turn, |round| round.turn);
-            let line = slot.waiting.get_mut(&caller)?;
-            if current == turn {
-                let (order, task) = line.tasks.first_key_value()?;
-                return Some(Head { turn, order: *order, task: *task });
+            let (turn, caller) = front.turns.range((passed.clone(), Bound::Unbounded)).next()?.clone();
+            let stand = front.waiting.get_mut(&caller)?;
+            let namespace = &self.lanes.get(&stand.lines.first()?.1)?.needs.namespace;
+            let round =
+                self.rounds.get(&(namespace.clone(), caller.clone())).and_then(|rounds| rounds.get(rank(class)));
+            // A caller served in another pool keeps its old place here until it is looked at. Turns only rise, so it
+            // can only have to go back; each dispatch makes at most one such place stale in each pool.
+            let current = round.map_or(turn, |round| round.turn);
+            if current != turn {
+                stand.turn = current;
+                front.turns.remove(&(turn, caller.clone()));
+                front.turns.insert((current, caller));
+                continue;
             }
-            line.turn = current;
-            slot.turns.remove(&(turn, caller.clone()));
-            slot.turns.insert((current, caller));
+            for (order, no) in &stand.lines {
+                let Some(lane) = self.lanes.get(no).filter(|lane| fits(*no, lane)) else { continue };
+                let line = lane.classes.get(rank(class)).and_then(|class| class.get(&caller))?;
+                return Some((Head { turn, order: *order, task: *line.get(order)? }, *no));
+            }
+            passed = Bound::Excluded((turn, caller));
         }
     }
 
@@ -297,16 +323,18 @@ impl Queue {
         let ticket = self.places.remove(&task)?;
         let lane = self.lanes.get_mut(&ticket.lane)?;
         lane.len = lane.len.saturating_sub(1);
-        if let Some(class) = lane.classes.get_mut(rank(ticket.class))
-            && let Some(line) = class.waiting.get_mut(&ticket.caller)
-        {
-            line.tasks.remove(&ticket.order);
-            if line.tasks.is_empty() {
-                class.turns.remove(&(line.turn, ticket.caller.clone()));
-                class.waiting.remove(&ticket.caller);
-            }
-        }
         let name = (lane.needs.namespace.clone(), ticket.caller.clone());
+        if let Some(class) = lane.classes.get_mut(rank(ticket.class))
+            && let Some(line) = class.get_mut(&ticket.caller)
+        {
+            let was = first_of(line);
+            line.remove(&ticket.order);
+            let is = first_of(line);
+            if is.is_none() {
+                class.remove(&ticket.caller);
+            }
+            self.restand(&Moved { lane: ticket.lane, class: ticket.class, caller: &ticket.caller, was, is }, 0);
+        }
         if let Some(rounds) = self.rounds.get_mut(&name) {
             if let Some(round) = rounds.get_mut(rank(ticket.class)) {
                 round.waiting = round.waiting.saturating_sub(1);
@@ -317,6 +345,27 @@ impl Queue {
         }
         self.close_lane(ticket.lane);
         Some(ticket)
+    }
+
+    /// Puts a line where its first task now belongs. `turn` is its caller's, if that did not wait here before.
+    fn restand(&mut self, moved: &Moved<'_>, turn: u64) {
+        let Moved { lane, class, caller, was, is } = *moved;
+        let Some(pool) = self.lanes.get(&lane).map(|lane| lane.pool).filter(|_| was != is) else { return };
+        let Some(front) = self.fronts.entry(pool).or_default().get_mut(rank(class)) else { return };
+        let stand = front.waiting.entry(caller.clone()).or_insert_with(|| {
+            front.turns.insert((turn, caller.clone()));
+            Stand { turn, lines: BTreeSet::new() }
+        });
+        if let Some(was) = was {
+            stand.lines.remove(&(was, lane));
+        }
+        if let Some(is) = is {
+            stand.lines.insert((is, lane));
+        }
+        if stand.lines.is_empty() {
+            front.turns.remove(&(stand.turn, caller.clone()));
+            front.waiting.remove(caller);
+        }
     }
 
     fn open_lane(&mut self, entry: &Entry, needs: impl FnOnce() -> Needs) -> LaneNo {
@@ -331,7 +380,7 @@ impl Queue {
             key: entry.key.clone(),
             needs: Arc::new(needs()),
             pool: entry.pool,
-            classes: <[Class; 3]>::default(),
+            classes: <[BTreeMap<FairnessKey, Line>; 3]>::default(),
             len: 0,
         };
         self.lanes.insert(no, lane);
@@ -348,10 +397,15 @@ impl Queue {
                 lanes.remove(&no);
                 if lanes.is_empty() {
                     self.by_pool.remove(&lane.pool);
+                    self.fronts.remove(&lane.pool);
                 }
             }
         }
     }
+}
+
+fn first_of(line: &Line) -> Option<u64> {
+    line.first_key_value().map(|(order, _)| *order)
 }
 
 /// How often an agent's picks passed over a lower class that waited: what keeps the lower classes alive.

@@ -207,22 +207,22 @@ impl Scheduler {
     /// What the agent should serve next, among the lanes that it can serve.
     fn pick(&mut self, no: SeatNo, skip: &BTreeSet<LaneNo>) -> Option<Pick> {
         let desk = self.roster.desk(no)?;
+        if desk.seat.busy().is_some() {
+            return None;
+        }
         let mut heads: [Option<(Head, LaneNo)>; 3] = [None; 3];
         for (pool, offer) in desk.pools() {
             let Some(offer) = desk.seat.declaration.offers.get(*offer) else { continue };
-            let lanes: Vec<LaneNo> = self.queue.lanes_of(*pool).collect();
-            for lane in lanes {
-                let fits = |lane: &Lane| exclusion(&lane.needs, &desk.seat, offer).is_none();
-                let passed = skip.contains(&lane) || self.set_aside.contains_key(&lane);
-                if passed || !self.queue.lane(lane).is_some_and(fits) {
-                    continue;
-                }
-                for (class, best) in CLASSES.into_iter().zip(heads.iter_mut()) {
-                    if let Some(head) = self.queue.head(lane, class)
-                        && best.is_none_or(|(other, _)| head < other)
-                    {
-                        *best = Some((head, lane));
-                    }
+            let fits = |no: LaneNo, lane: &Lane| {
+                !skip.contains(&no)
+                    && !self.set_aside.contains_key(&no)
+                    && exclusion(&lane.needs, &desk.seat, offer).is_none()
+            };
+            for (class, best) in CLASSES.into_iter().zip(heads.iter_mut()) {
+                if let Some((head, lane)) = self.queue.first(*pool, class, fits)
+                    && best.is_none_or(|(other, _)| head < other)
+                {
+                    *best = Some((head, lane));
                 }
             }
         }
