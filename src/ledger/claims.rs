@@ -171,9 +171,8 @@ impl Sequencer {
     }
 
     fn unacknowledged(&self, request: &ClaimRequest) -> Vec<Handed> {
-        let Some(agent) = self.state.agent(&request.agent) else { return Vec::new() };
         let max = usize::try_from(request.max).unwrap_or(usize::MAX);
-        let held = agent.held.iter().filter_map(|id| self.state.task(*id));
+        let held = self.state.unacknowledged(&request.agent);
         held.filter_map(|task| self.again(task, request.incarnation)).take(max).collect()
     }
 

@@ -102,6 +102,8 @@ codes! {
     IdTaken "id-taken" CONFLICT "The id exists already" "Send the call again; the hub draws another id."
     /// A secret or token of the name exists.
     NameTaken "name-taken" CONFLICT "The name exists already" "Choose another name, or rotate the one that exists."
+    /// So many are there.
+    BoundReached "bound-reached" CONFLICT "As many as may be are there already" "Remove what is no longer needed; the detail names the bound."
     /// The body is too long.
     BodyTooLarge "body-too-large" PAYLOAD_TOO_LARGE "The body is too large" "Stay below the limit that the detail names, or pass a reference instead of the content."
     /// A result that is too large; its task has failed.

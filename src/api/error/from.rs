@@ -2,6 +2,7 @@
 
 use crate::ledger::handle::{Refusal, Unavailable};
 use crate::ledger::ids::{Digest, IdError};
+use crate::ledger::machine::bounds::Bound;
 use crate::ledger::machine::decision::{LeaseWhy, Rejection};
 use crate::ledger::time::Millis;
 
@@ -79,11 +80,12 @@ impl From<Rejection> for ApiError {
                 Self::from(Code::NotBeforeAfterDeadline).at("/not_before", "lies at or after the deadline")
             }
             Rejection::QueueFull { bound, limit, retry_after } => {
-                Self::new(Code::QueueFull, format!("the {bound} bound of {limit} tasks is reached for this class"))
+                Self::new(Code::QueueFull, format!("the {bound} bound of {limit} is reached for this class"))
                     .fact("bound", bound)
                     .fact("limit", limit)
                     .retry_after(retry_after)
             }
+            Rejection::BoundReached { bound } => bound_reached(bound),
             Rejection::KeyReused { first, this } => key_reused(first.as_ref(), &this),
             Rejection::IdTaken => Code::IdTaken.into(),
             Rejection::BatchNotOpen { .. } => Code::BatchNotOpen.into(),
@@ -145,6 +147,25 @@ fn task_conflict(rejection: Rejection) -> ApiError {
             Code::Internal.into()
         }
     }
+}
+
+fn bound_reached(bound: Bound) -> ApiError {
+    let limit = bound.limit();
+    let (name, detail) = match bound {
+        Bound::Agents => (
+            "agents",
+            format!("{limit} agents take part in this namespace: DELETE /v1/agents/{{agent_id}} those that are lost"),
+        ),
+        Bound::AgentIds => (
+            "agent-ids",
+            format!("{limit} agent ids are known here: an id is stable, so register under one that exists"),
+        ),
+        Bound::Namespaces => ("namespaces", format!("there are {limit} namespaces: use one that exists")),
+        Bound::Tokens => {
+            ("tokens", format!("{limit} tokens hold here: DELETE /v1/tokens/{{token_id}} what nobody uses"))
+        }
+    };
+    ApiError::new(Code::BoundReached, detail).fact("bound", name).fact("limit", limit)
 }
 
 fn key_reused(first: Option<&Digest>, this: &Digest) -> ApiError {

@@ -1,6 +1,7 @@
 //! Who offers what: derived from the agents, shared with readers that must not ask the sequencer for every submission.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::ledger::ids::{AgentId, Capability, Digest, Namespace};
 use crate::ledger::machine::agent::Sensitive;
@@ -21,22 +22,20 @@ pub struct Entry {
 /// Every registered capability.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Catalog {
-    /// By namespace and capability.
-    pub entries: BTreeMap<(Namespace, Capability), Entry>,
+    /// By namespace and capability. Shared part by part: readers keep what they have while one entry changes.
+    pub entries: BTreeMap<Namespace, Arc<BTreeMap<Capability, Arc<Entry>>>>,
 }
 
 impl Catalog {
     /// The entry of a capability.
     #[must_use]
     pub fn of(&self, namespace: &Namespace, capability: &Capability) -> Option<&Entry> {
-        self.entries.get(&(namespace.clone(), capability.clone()))
+        self.entries.get(namespace)?.get(capability).map(Arc::as_ref)
     }
 
     /// Every capability of a namespace, by name.
     pub fn in_namespace<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = (&'a Capability, &'a Entry)> {
-        self.entries
-            .iter()
-            .filter(move |((ns, _), _)| ns == namespace)
-            .map(|((_, capability), entry)| (capability, entry))
+        let entries = self.entries.get(namespace).into_iter().flat_map(|entries| entries.iter());
+        entries.map(|(capability, entry)| (capability, &**entry))
     }
 }

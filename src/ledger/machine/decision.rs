@@ -6,6 +6,7 @@ use crate::ledger::ids::{
     AgentId, AttemptNo, BatchId, CallbackId, Capability, Digest, Incarnation, ReachId, Seq, TokenId,
 };
 use crate::ledger::machine::KeySubject;
+use crate::ledger::machine::bounds::Bound;
 use crate::ledger::machine::event::EventBody;
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::time::{Millis, Timestamp};
@@ -177,12 +178,18 @@ pub enum Rejection {
     NotBeforeAfterDeadline,
     /// A bound is reached (semantics 22): 429.
     QueueFull {
-        /// Which bound: `lane`, `namespace`, or `agent` for what the capability's agents let wait.
+        /// Which bound: `lane`, `namespace`, or `agent` for what the capability's agents let wait; `batches` or
+        /// `callbacks` for those outstanding.
         bound: &'static str,
         /// Its size for this class.
         limit: u32,
         /// Try again after.
         retry_after: Millis,
+    },
+    /// So many are there, and they stay until somebody removes one.
+    BoundReached {
+        /// Of what.
+        bound: Bound,
     },
     /// The idempotency key was used with another body (422).
     KeyReused {

@@ -97,6 +97,10 @@ impl State {
         for task in image.tasks {
             state.restore_task(task);
         }
+        let of_batches: Vec<_> = state.batches.values().map(|batch| batch.namespace.clone()).collect();
+        for namespace in of_batches {
+            state.count_in(&namespace, |census| census.batches = census.batches.saturating_add(1));
+        }
         state.callbacks_due = state.callbacks.values().map(|callback| (callback.next_at, callback.id)).collect();
         rebuild(&mut state);
         state

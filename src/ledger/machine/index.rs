@@ -82,8 +82,11 @@ impl Footprint {
     }
 
     fn is_open_push(&self) -> bool {
-        self.kind == StatusKind::Dispatched
-            && self.lease.as_ref().is_some_and(|(lease, _)| lease.delivery == Delivery::Push)
+        self.unacked().is_some_and(|lease| lease.delivery == Delivery::Push)
+    }
+
+    fn unacked(&self) -> Option<&Lease> {
+        self.lease.as_ref().map(|(lease, _)| lease).filter(|_| self.kind == StatusKind::Dispatched)
     }
 }
 
@@ -156,9 +159,7 @@ impl State {
         if footprint.kind == StatusKind::Queued {
             *self.lanes.entry(footprint.lane).or_insert(0) += 1;
         }
-        if footprint.is_open_push() {
-            self.pushes.insert(id);
-        }
+        self.move_unacked(&Whose::of(&task), None, &footprint);
         if let Some(since) = footprint.orphan_since {
             self.orphans.insert((since, id));
         }
@@ -206,11 +207,7 @@ impl State {
                 *self.lanes.entry(lane).or_insert(0) += 1;
             }
         }
-        if after.is_open_push() {
-            self.pushes.insert(id);
-        } else if before.is_some_and(Footprint::is_open_push) {
-            self.pushes.remove(&id);
-        }
+        self.move_unacked(whose, before, after);
         if let Some(since) = before.and_then(|b| b.orphan_since) {
             self.orphans.remove(&(since, id));
         }
@@ -218,6 +215,32 @@ impl State {
             self.orphans.insert((since, id));
         }
         self.move_slot(id, &whose.namespace, before, after);
+    }
+
+    /// What is handed over and not acknowledged: a push is somebody's to send, a pull is shown again to its claims.
+    fn move_unacked(&mut self, whose: &Whose, before: Option<&Footprint>, after: &Footprint) {
+        let key_of = |lease: &Lease| AgentKey { namespace: whose.namespace.clone(), agent_id: lease.agent.clone() };
+        if after.is_open_push() {
+            self.pushes.insert(whose.id);
+        } else if before.is_some_and(Footprint::is_open_push) {
+            self.pushes.remove(&whose.id);
+        }
+        let pull = |footprint: &Footprint| !footprint.is_open_push();
+        match (before.filter(|b| pull(b)).and_then(Footprint::unacked), after.unacked().filter(|_| pull(after))) {
+            (None, Some(lease)) => {
+                self.unacked.entry(key_of(lease)).or_default().insert(whose.id);
+            }
+            (Some(lease), None) => {
+                let key = key_of(lease);
+                if let Some(tasks) = self.unacked.get_mut(&key) {
+                    tasks.remove(&whose.id);
+                    if tasks.is_empty() {
+                        self.unacked.remove(&key);
+                    }
+                }
+            }
+            (None, None) | (Some(_), Some(_)) => {}
+        }
     }
 
     /// Slots follow leases (S8). A task that was cancelled or expired under an acknowledged lease leaves a ghost: its
@@ -312,6 +335,7 @@ impl State {
     /// Lets a settled batch leave memory.
     pub(in crate::ledger::machine) fn depart_batch(&mut self, id: BatchId) {
         if let Some(batch) = self.batches.remove(&id) {
+            self.count_in(&batch.namespace, |census| census.batches = census.batches.saturating_sub(1));
             let gone = Departed { seq: self.seq, at: self.at, value: batch };
             self.departed_batches.insert(id, gone);
         }

@@ -16,6 +16,7 @@ pub mod access;
 pub mod agent;
 pub mod audit;
 pub mod batch;
+pub mod bounds;
 pub mod callback;
 mod canonical;
 pub mod catalog;
@@ -45,6 +46,7 @@ use crate::ledger::time::Timestamp;
 use access::Access;
 use agent::Agent;
 use batch::Batch;
+use bounds::Census;
 use callback::Callback;
 use catalog::Catalog;
 use due::Due;
@@ -126,7 +128,9 @@ pub struct State {
     pub(in crate::ledger::machine) catalog: Arc<Catalog>,
     pub(in crate::ledger::machine) lanes: BTreeMap<LaneId, u32>,
     pub(in crate::ledger::machine) counts: BTreeMap<Namespace, NamespaceCount>,
+    pub(in crate::ledger::machine) census: BTreeMap<Namespace, Census>,
     pub(in crate::ledger::machine) pushes: BTreeSet<ReachId>,
+    pub(in crate::ledger::machine) unacked: BTreeMap<AgentKey, BTreeSet<ReachId>>,
     pub(in crate::ledger::machine) orphans: BTreeSet<(Timestamp, ReachId)>,
     pub(in crate::ledger::machine) callbacks_due: BTreeSet<(Timestamp, CallbackId)>,
     pub(in crate::ledger::machine) draining: BTreeSet<AgentKey>,
@@ -277,6 +281,11 @@ impl State {
     #[must_use]
     pub const fn pushes(&self) -> &BTreeSet<ReachId> {
         &self.pushes
+    }
+
+    /// Tasks that a pull agent, whichever process of it, was handed and has not acknowledged.
+    pub fn unacknowledged(&self, agent: &AgentKey) -> impl Iterator<Item = &Task> {
+        self.unacked.get(agent).into_iter().flatten().filter_map(|id| self.task(*id))
     }
 
     /// Orphaned tasks, oldest first.

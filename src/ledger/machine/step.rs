@@ -108,7 +108,7 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
         Command::CreateToken { .. } | Command::RotateToken { .. } | Command::RevokeToken { .. } => {
             access::decide::decide(state, proposal, now)
         }
-        Command::SetPolicy { .. } => policy::decide::decide(proposal),
+        Command::SetPolicy { .. } => policy::decide::decide(state, proposal),
         Command::StartHub { .. }
         | Command::AcceptLoss { .. }
         | Command::StopHub { .. }

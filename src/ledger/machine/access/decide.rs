@@ -1,10 +1,10 @@
 //! The rules of tokens. Who may change them is the door's to judge; here an id is one token's, and a rotation leaves
 //! its clients time (R-SEC-1).
 
-use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::event::{TokenCreated, TokenRevoked, TokenRotated};
+use crate::ledger::machine::{State, bounds};
 use crate::ledger::time::Timestamp;
 
 /// Decides the tokens' commands; `step.rs` sends no other here.
@@ -16,9 +16,10 @@ pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal, now
         Command::CreateToken { token } if tokens.contains_key(&token.id) => {
             Decision::refuse(Rejection::TokenTaken { token: token.id.clone() })
         }
-        Command::CreateToken { token } => {
-            Decision::accept(vec![TokenCreated { token: (**token).clone() }.into()], Answer::Done)
-        }
+        Command::CreateToken { token } => match bounds::token(state, &token.reach) {
+            Ok(()) => Decision::accept(vec![TokenCreated { token: (**token).clone() }.into()], Answer::Done),
+            Err(full) => Decision::refuse(full),
+        },
         Command::RotateToken { token, secret, overlap } if tokens.contains_key(token) => {
             let overlap_until = now.after(*overlap);
             let rotated = TokenRotated { token: token.clone(), secret: *secret, overlap_until };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::ledger::ids::AgentKey;
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Agent, Declaration, Health, Sensitive, Standing};
+use crate::ledger::machine::bounds::Census;
 use crate::ledger::machine::catalog::Entry;
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{AgentRegistered, Event, EventBody};
@@ -84,6 +85,7 @@ fn registered(
         registered_at: event.at,
         returned_at: None,
     };
+    count(state, &agent);
     state.agents.insert(key.clone(), agent);
     list(state, &key);
     reindex(state, &key);
@@ -100,8 +102,15 @@ fn change(
     let agent = state.agents.get_mut(&key).ok_or_else(|| ImpossibleTransition::of(event, "the agent is unknown"))?;
     let before = (listed(agent.standing), Arc::clone(&agent.declaration));
     change(agent);
-    let after = (listed(agent.standing), &agent.declaration);
-    if before.0 != after.0 || !Arc::ptr_eq(&before.1, after.1) {
+    let is_listed = listed(agent.standing);
+    // An agent that registers again as it was changes nothing for anybody.
+    let is_other = before.0 != is_listed || before.1 != agent.declaration;
+    match (before.0, is_listed) {
+        (Listed::Yes, Listed::No) => state.count_in(&key.namespace, |n| n.agents = n.agents.saturating_sub(1)),
+        (Listed::No, Listed::Yes) => state.count_in(&key.namespace, |n| n.agents = n.agents.saturating_add(1)),
+        (Listed::Yes, Listed::Yes) | (Listed::No, Listed::No) => {}
+    }
+    if is_other {
         let was = Listing { key: &key, listed: before.0, declaration: &before.1 };
         unlist(state, &was);
         list(state, &key);
@@ -124,12 +133,27 @@ pub(in crate::ledger::machine) fn reindex(state: &mut State, key: &AgentKey) {
     }
 }
 
-/// Derives everything that comes from the agents alone (timers, drains, catalog), after a snapshot was read.
+/// Counts an agent that was not known.
+fn count(state: &mut State, agent: &Agent) {
+    let takes_part = u32::from(listed(agent.standing) == Listed::Yes);
+    state.count_in(&agent.key.namespace, |census| {
+        census.agent_ids = census.agent_ids.saturating_add(1);
+        census.agents = census.agents.saturating_add(takes_part);
+    });
+}
+
+/// Derives everything that comes from the agents alone (timers, drains, catalog, counts), after a snapshot was read.
 pub(in crate::ledger::machine) fn rebuild(state: &mut State) {
-    let keys: Vec<AgentKey> = state.agents.keys().cloned().collect();
+    let agents: Vec<Agent> = state.agents.values().cloned().collect();
     state.catalog = Arc::default();
     state.draining.clear();
-    for key in keys {
+    let namespaces: Vec<_> = state.census.keys().cloned().collect();
+    for namespace in namespaces {
+        state.count_in(&namespace, |census| *census = Census { batches: census.batches, ..Census::default() });
+    }
+    for agent in agents {
+        count(state, &agent);
+        let key = agent.key;
         list(state, &key);
         reindex(state, &key);
     }
@@ -162,9 +186,11 @@ const fn empty() -> Entry {
 
 fn list(state: &mut State, key: &AgentKey) {
     let Some(agent) = state.agents.get(key).filter(|agent| listed(agent.standing) == Listed::Yes) else { return };
+    // Readers hold the catalog: what is copied is the namespace's list of names and the entries that change.
     let catalog = Arc::make_mut(&mut state.catalog);
+    let entries = Arc::make_mut(catalog.entries.entry(key.namespace.clone()).or_default());
     for offer in &agent.declaration.offers {
-        let entry = catalog.entries.entry((key.namespace.clone(), offer.capability.clone())).or_insert_with(empty);
+        let entry = Arc::make_mut(entries.entry(offer.capability.clone()).or_insert_with(|| Arc::new(empty())));
         if entry.providers.insert(key.agent_id.clone()) {
             entry.max_pending = entry.max_pending.saturating_add(u64::from(agent.declaration.max_pending));
         }
@@ -183,14 +209,14 @@ fn unlist(state: &mut State, was: &Listing<'_>) {
     }
     let agents = &state.agents;
     let catalog = Arc::make_mut(&mut state.catalog);
+    let Some(entries) = catalog.entries.get_mut(&was.key.namespace).map(Arc::make_mut) else { return };
     for offer in &was.declaration.offers {
-        let name = (was.key.namespace.clone(), offer.capability.clone());
-        let Some(entry) = catalog.entries.get_mut(&name) else { continue };
+        let Some(entry) = entries.get_mut(&offer.capability).map(Arc::make_mut) else { continue };
         if entry.providers.remove(&was.key.agent_id) {
             entry.max_pending = entry.max_pending.saturating_sub(u64::from(was.declaration.max_pending));
         }
         if entry.providers.is_empty() {
-            catalog.entries.remove(&name);
+            entries.remove(&offer.capability);
             continue;
         }
         let providers = &entry.providers;
@@ -206,5 +232,8 @@ fn unlist(state: &mut State, was: &Listing<'_>) {
         if offer.sensitive == Sensitive::Yes && !others().any(|other| other.sensitive == Sensitive::Yes) {
             entry.sensitive = Sensitive::No;
         }
+    }
+    if entries.is_empty() {
+        catalog.entries.remove(&was.key.namespace);
     }
 }

@@ -7,17 +7,17 @@
 use std::collections::BTreeSet;
 
 use crate::ledger::ids::{AgentKey, AttemptNo, Incarnation, ReachId};
-use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Agent, Declaration, DrainMode, Health, Standing, size};
+use crate::ledger::machine::bounds::Known;
 use crate::ledger::machine::command::{Command, Held, Proposal};
 use crate::ledger::machine::decision::{Answer, Beat, Decision, Rejection};
 use crate::ledger::machine::event::{
     AgentDeregistered, AgentDraining, AgentHealthy, AgentLeft, AgentLost, AgentRegistered, AgentSlotFreed, AgentTold,
     AgentUnhealthy, AgentUpdated, Event, EventBody,
 };
-use crate::ledger::machine::task;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::{OrphanCause, Status};
+use crate::ledger::machine::{State, bounds, task};
 use crate::ledger::time::{Millis, Timestamp};
 
 /// Decides the agents' commands; `step.rs` sends no other here.
@@ -66,6 +66,15 @@ fn register(
             declaration: declaration.clone(),
         })
     };
+    let takes_part = state.agents.get(key).map(|agent| agent.standing);
+    let room = match takes_part {
+        None => bounds::agent(state, &key.namespace, Known::No),
+        Some(Standing::Offline | Standing::Deregistered) => bounds::agent(state, &key.namespace, Known::Yes),
+        Some(Standing::Active | Standing::Draining { .. }) => Ok(()),
+    };
+    if let Err(full) = room {
+        return Decision::refuse(full);
+    }
     let Some(agent) = state.agents.get(key) else {
         let incarnation = Incarnation(1);
         return Decision::accept(vec![registered(incarnation)], Answer::Registered { incarnation });

@@ -78,6 +78,7 @@ fn opened(state: &mut State, event: &Event, body: &BatchOpened) -> Result<(), Im
         opened_at: event.at,
         seqs: vec![event.seq],
     };
+    state.count_in(&batch.namespace, |census| census.batches = census.batches.saturating_add(1));
     state.batches.insert(body.batch, batch);
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::event::{BatchClosed, BatchOpened, BatchSettled, Event, EventBody};
 use crate::ledger::machine::task::spec::IdempotencyKey;
-use crate::ledger::machine::{KeyBinding, State};
+use crate::ledger::machine::{KeyBinding, State, bounds};
 use crate::ledger::time::Timestamp;
 
 /// Decides the batches' commands; `step.rs` sends no other here.
@@ -23,6 +23,9 @@ pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal, now
             }
             if state.batch(*batch).is_some() {
                 return Decision::refuse(Rejection::IdTaken);
+            }
+            if let Err(full) = bounds::batch(state, namespace) {
+                return Decision::refuse(full);
             }
             let (callback, idempotency) = (callback.clone(), idempotency.clone());
             let opened = BatchOpened { batch: *batch, callback, idempotency };

@@ -2,6 +2,7 @@
 
 use crate::ledger::ids::{CallbackId, Namespace, Seq};
 use crate::ledger::machine::State;
+use crate::ledger::machine::bounds::{self, MAX_OPEN_FOR_PROGRESS};
 use crate::ledger::machine::callback::{
     Callback, CallbackEvent, CallbackSpec, CallbackState, CallbackSubject, backoff,
 };
@@ -46,7 +47,13 @@ pub(in crate::ledger::machine) fn follow_ups(state: &State, event: &Event) -> Ve
         return spec.map(|spec| due(CallbackSubject::Batch(body.batch), spec)).into_iter().collect();
     }
     let Some((asked, id)) = asked_for_by(&event.body).zip(event.body.task()) else { return Vec::new() };
-    let spec = state.task(id).and_then(|task| task.spec.callback.as_ref());
+    let task = state.task(id);
+    // A receiver that can't keep up hears of the end all the same.
+    let is_crowded = task.is_some_and(|task| task.callbacks_open >= MAX_OPEN_FOR_PROGRESS);
+    if asked == CallbackEvent::Progress && is_crowded {
+        return Vec::new();
+    }
+    let spec = task.and_then(|task| task.spec.callback.as_ref());
     let spec = spec.filter(|spec| spec.events.contains(&asked));
     spec.map(|spec| due(CallbackSubject::Task(id), spec)).into_iter().collect()
 }
@@ -123,6 +130,9 @@ fn redrive(state: &State, namespace: Option<&Namespace>, id: CallbackId, row: Op
     };
     if settled.state == CallbackState::Due {
         return Decision::refuse(Rejection::CallbackStillDue { callback: id });
+    }
+    if let Err(full) = bounds::redrive(state) {
+        return Decision::refuse(full);
     }
     let event = CallbackRedriven {
         callback: id,

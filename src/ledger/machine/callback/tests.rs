@@ -217,3 +217,19 @@ fn a_task_that_ends_without_a_callback_spec_calls_nobody() {
     assert_eq!(world.status(1), StatusKind::Succeeded);
     assert!(world.state.callbacks().is_empty());
 }
+
+#[test]
+fn b1_progress_makes_no_callback_due_while_sixteen_are_outstanding_and_the_end_always_does() {
+    let mut world = ended(&[CallbackEvent::Terminal, CallbackEvent::Progress]);
+    let progress = || Word::Progress { stage: None, percent: Some(1), data: None };
+    for n in 1..=20_u32 {
+        world.wait(Millis::secs(1));
+        let expected: &[&str] = if n <= 16 { &["task-progressed", "callback-due"] } else { &["task-progressed"] };
+        assert_eq!(world.report(1, "a", progress()).0, expected, "{n}");
+    }
+    let first = *world.state.callbacks().keys().next().unwrap();
+    world.ok(tried(first, 1, TryOutcome::Delivered { status: 200 }));
+    world.wait(Millis::secs(1));
+    assert_eq!(world.report(1, "a", progress()).0, ["task-progressed", "callback-due"], "one was taken, one may come");
+    assert_eq!(world.complete(1, "a"), ["task-succeeded", "callback-due"]);
+}

@@ -4,18 +4,22 @@ use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::event::PolicyChanged;
 use crate::ledger::machine::policy::{MAX_LANE_BOUND, MAX_MISSED, MAX_NAMESPACE_BOUND, MAX_REPLAY_RATE, Policy};
+use crate::ledger::machine::{State, bounds};
 
 /// Decides `SetPolicy`; `step.rs` sends no other command here. The event's envelope says where, who and when.
 #[must_use]
-pub(in crate::ledger::machine) fn decide(proposal: &Proposal) -> Decision {
+pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal) -> Decision {
     match (&proposal.command, &proposal.namespace) {
-        (Command::SetPolicy { policy, reason }, Some(_)) => match fault(policy) {
-            Some(why) => Decision::refuse(Rejection::PolicyInvalid { why }),
-            None => {
-                let changed = PolicyChanged { policy: policy.clone(), reason: reason.clone() };
-                Decision::accept(vec![changed.into()], Answer::Done)
+        (Command::SetPolicy { policy, reason }, Some(namespace)) => {
+            match (fault(policy), bounds::namespace(state, namespace)) {
+                (Some(why), _) => Decision::refuse(Rejection::PolicyInvalid { why }),
+                (None, Err(full)) => Decision::refuse(full),
+                (None, Ok(())) => {
+                    let changed = PolicyChanged { policy: policy.clone(), reason: reason.clone() };
+                    Decision::accept(vec![changed.into()], Answer::Done)
+                }
             }
-        },
+        }
         _ => Decision::refuse(Rejection::PolicyInvalid { why: "a policy belongs to a namespace" }),
     }
 }

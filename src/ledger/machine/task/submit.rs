@@ -14,7 +14,7 @@ use crate::ledger::machine::task::LaneId;
 use crate::ledger::machine::task::deadline::{end_of_life, first_status};
 use crate::ledger::machine::task::spec::{AbsentAgents, Approval, IdempotencyKey, Qos, Submission};
 use crate::ledger::machine::task::status::StatusKind;
-use crate::ledger::machine::{KeyBinding, State};
+use crate::ledger::machine::{KeyBinding, State, bounds};
 use crate::ledger::time::{Millis, Timestamp};
 
 /// A caller that met a full queue tries again after this.
@@ -131,6 +131,7 @@ fn check_bounds(
     submission: &Submission,
     now: Timestamp,
 ) -> Result<(), Rejection> {
+    bounds::namespace(state, namespace)?;
     let policy = state.policies().of(namespace);
     let full = |bound, limit| Rejection::QueueFull { bound, limit, retry_after: QUEUE_FULL_RETRY };
     let limit = share(submission.qos, policy.namespace_bound);

@@ -322,6 +322,9 @@ pub(in crate::ledger::machine) fn slots_and_counts(state: &State) {
         }
     }
     assert_eq!(lanes, state.lanes);
+    let unacked: usize = state.unacked.values().map(std::collections::BTreeSet::len).sum();
+    let dispatched = state.tasks().values().filter(|task| task.status.kind() == StatusKind::Dispatched).count();
+    assert_eq!(unacked + state.pushes().len(), dispatched, "every hand-over that waits for its acknowledgement");
     for count in state.counts().values() {
         let waits = |(kind, _): &(&StatusKind, _)| {
             !kind.is_terminal() && !matches!(kind, StatusKind::AwaitingApproval | StatusKind::Scheduled)
