@@ -212,7 +212,7 @@ impl Bench {
             cost_budget: None,
             sensitivity: None,
             approval: Approval::NotNeeded,
-            requires,
+            requires: requires.into(),
             schemas: SchemaVerdicts::default(),
             preferred_agent: None,
             absent_agents: AbsentAgents::Wait,

@@ -135,7 +135,7 @@ pub(super) async fn prepare(
         let life = made.deadline.map_or(made.lifetime, |deadline| deadline.since(now).min(made.lifetime));
         key.window = Millis(KEY_WINDOW.0.max(life.0));
     }
-    made.idempotency = key;
+    made.idempotency = key.map(Box::new);
     let mut bodies = Vec::new();
     if let Some(payload) = body.payload {
         let (named, kept) = salted(payload.get().as_bytes())?;

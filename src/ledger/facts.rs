@@ -33,7 +33,7 @@ pub(in crate::ledger) fn fill(
     let namespace = proposal.namespace.clone();
     match &mut proposal.command {
         Command::SubmitTask { submission, bound } => {
-            *bound = binding(namespace.as_ref(), submission.idempotency.as_ref(), state, store)?;
+            *bound = binding(namespace.as_ref(), submission.idempotency.as_deref(), state, store)?;
         }
         Command::OpenBatch { idempotency, bound, .. } => {
             *bound = binding(namespace.as_ref(), idempotency.as_ref(), state, store)?;

@@ -166,7 +166,7 @@ impl Handed {
                 deadline: task.deadline,
                 reach_deadline: *reach_deadline,
                 work_timeout: work_timeout(task, now),
-                replay: task.progress.clone(),
+                replay: task.progress.as_deref().cloned(),
                 trace: task.trace,
             }),
             _ => None,

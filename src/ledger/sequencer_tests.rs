@@ -119,7 +119,7 @@ fn submission(id: u8) -> Submission {
         cost_budget: None,
         sensitivity: None,
         approval: Approval::NotNeeded,
-        requires: Requires::default(),
+        requires: Requires::nothing(),
         schemas: SchemaVerdicts::default(),
         preferred_agent: None,
         absent_agents: AbsentAgents::Wait,

@@ -1,5 +1,7 @@
 //! The planner over a real state: what it proposes, and to whom.
 
+use std::sync::Arc;
+
 use crate::ledger::ids::{AgentId, Digest, FairnessKey, ReachId, TokenId};
 use crate::ledger::machine::agent::{Declaration, Offer, Strategy};
 use crate::ledger::machine::command::{Command, Proposal};
@@ -159,13 +161,13 @@ fn requirements_and_callers_exclude_with_the_exact_reason() {
     world.register("schema", d(|d| d.offers[0].schemas = vec![Digest([7; 32])]));
     world.register("refused", d(|d| d.offers[0].schemas = vec![Digest([8; 32])]));
     let task = world.submit(|s| {
-        s.requires.region = Some("eu".into());
-        s.requires.version = Some("^2".into());
+        Arc::make_mut(&mut s.requires).region = Some("eu".into());
+        Arc::make_mut(&mut s.requires).version = Some("^2".into());
         s.schemas = SchemaVerdicts { accepted: Vec::new(), refused: vec![Digest([8; 32])] };
     });
     let small = world.submit(|s| {
-        s.requires.context_window = Some(11);
-        s.requires.tools = vec!["hammer".into()];
+        Arc::make_mut(&mut s.requires).context_window = Some(11);
+        Arc::make_mut(&mut s.requires).tools = vec!["hammer".into()];
     });
     assert!(world.cycle().is_empty());
     let reasons = |world: &World, task| -> Vec<(String, Reason)> {

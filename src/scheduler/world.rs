@@ -95,7 +95,7 @@ pub(crate) fn submission(n: u64) -> Submission {
         cost_budget: None,
         sensitivity: None,
         approval: Approval::NotNeeded,
-        requires: Requires::default(),
+        requires: Requires::nothing(),
         schemas: SchemaVerdicts::default(),
         preferred_agent: None,
         absent_agents: AbsentAgents::Wait,

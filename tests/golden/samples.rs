@@ -182,12 +182,13 @@ fn submission() -> Submission {
             languages: vec!["zh".into()],
             region: Some("cn-east".into()),
             version: Some("^2".into()),
-        },
+        }
+        .into(),
         schemas: SchemaVerdicts { accepted: vec![digest(2)], refused: vec![digest(3)] },
         preferred_agent: Some(agent()),
         absent_agents: AbsentAgents::Refuse,
-        callback: Some(callback_spec()),
-        idempotency: Some(idempotency()),
+        callback: Some(callback_spec().into()),
+        idempotency: Some(idempotency().into()),
         batch: Some((BATCH, 99_999)),
     }
 }
@@ -230,7 +231,7 @@ fn submissions() -> Vec<EventBody> {
         cost_budget: None,
         sensitivity: None,
         approval: Approval::Needed,
-        requires: Requires::default(),
+        requires: Requires::nothing(),
         schemas: SchemaVerdicts::default(),
         preferred_agent: None,
         absent_agents: AbsentAgents::Wait,

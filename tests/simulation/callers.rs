@@ -107,7 +107,7 @@ impl World {
         if batch.is_some() {
             submission.reach_id = ReachId(id(self.mono(), self.chance.draw()));
         }
-        submission.idempotency = if batch.is_none() { order.idempotency() } else { None };
+        submission.idempotency = if batch.is_none() { order.idempotency().map(Box::new) } else { None };
         submission.batch = batch;
         if self.chance.hits(130) {
             submission.not_before = Some(now.after(Millis(self.chance.between(1, 12_000))));

@@ -95,7 +95,7 @@ pub(crate) fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, ke
         Some(Fact::Finished(Arc::new(row)))
     };
     match &mut proposal.command {
-        Command::SubmitTask { submission, bound } => *bound = binding(submission.idempotency.as_ref()),
+        Command::SubmitTask { submission, bound } => *bound = binding(submission.idempotency.as_deref()),
         Command::OpenBatch { idempotency, bound, .. } => *bound = binding(idempotency.as_ref()),
         Command::Report(report) => {
             report.fact = finished(report.task);

@@ -288,14 +288,15 @@ fn submission(chance: &mut Chance, (n, caller): (u64, u64)) -> Submission {
         requires: Requires {
             tools: if chance.hits(80) { vec!["ocr".into()] } else { Vec::new() },
             ..Requires::default()
-        },
+        }
+        .into(),
         schemas: SchemaVerdicts {
             accepted: if chance.hits(700) { vec![schema()] } else { Vec::new() },
             refused: Vec::new(),
         },
         preferred_agent: chance.hits(50).then(|| AgentId::new("agent-1").expect("an id")),
         absent_agents: if nobody && chance.hits(500) { AbsentAgents::Refuse } else { AbsentAgents::Wait },
-        callback: chance.hits(350).then(|| callback(chance)),
+        callback: chance.hits(350).then(|| callback(chance).into()),
         idempotency: None,
         batch: None,
     }

@@ -46,7 +46,7 @@ pub(super) fn submission(s: &Submission, (at, deadline): (Timestamp, Timestamp),
     f.put_some("parent", s.parent.map(|parent| json!({"reach_id": parent.to_string()})));
     f.put("fairness_key", s.fairness_key.as_str()).put_some("cost_budget", s.cost_budget);
     f.put_some("sensitivity", s.sensitivity.as_deref());
-    if s.requires != Requires::default() {
+    if *s.requires != Requires::default() {
         f.put("requires", requires(&s.requires));
     }
     if !s.schemas.accepted.is_empty() || !s.schemas.refused.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn submission(s: &Submission, (at, deadline): (Timestamp, Timestamp),
     }
     f.put_some("preferred_agent", s.preferred_agent.as_ref().map(|agent| agent.as_str()));
     f.put("wait_for_agent", s.absent_agents == AbsentAgents::Wait);
-    f.put_some("callback", s.callback.as_ref().map(callback));
+    f.put_some("callback", s.callback.as_deref().map(callback));
     f.put_some("key_fingerprint", s.idempotency.as_ref().map(|key| fingerprint(&key.fingerprint)));
     f.put_some("batch_index", s.batch.map(|(_, index)| index));
 }

@@ -140,11 +140,11 @@ pub(crate) fn submission(body: &TaskBody<'_>, setting: &Setting<'_>) -> Result<S
         cost_budget: body.cost_budget,
         sensitivity: faults.text("/sensitivity", body.sensitivity.as_deref(), MAX_NAME),
         approval: Approval::NotNeeded,
-        requires: requires(body.requires.as_ref(), &mut faults),
+        requires: requires(body.requires.as_ref(), &mut faults).shared(),
         schemas: SchemaVerdicts::default(),
         preferred_agent: body.preferred_agent.as_deref().and_then(|id| faults.id("/preferred_agent", id)),
         absent_agents: if body.wait_for_agent == Some(true) { AbsentAgents::Wait } else { AbsentAgents::Refuse },
-        callback: body.callback.as_ref().map(|callback| callback_spec(callback, "/callback", &mut faults)),
+        callback: body.callback.as_ref().map(|callback| callback_spec(callback, "/callback", &mut faults).into()),
         idempotency: None,
         batch: setting.batch,
     };

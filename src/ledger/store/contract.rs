@@ -151,7 +151,7 @@ fn submission(n: u64, long: usize) -> Submission {
         cost_budget: None,
         sensitivity: None,
         approval: Approval::NotNeeded,
-        requires: Requires::default(),
+        requires: Requires::nothing(),
         schemas: SchemaVerdicts::default(),
         preferred_agent: None,
         absent_agents: AbsentAgents::Wait,

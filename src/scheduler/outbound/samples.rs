@@ -40,7 +40,7 @@ pub(super) fn submission(id: ReachId) -> Submission {
         cost_budget: None,
         sensitivity: None,
         approval: Approval::NotNeeded,
-        requires: Requires::default(),
+        requires: Requires::nothing(),
         schemas: SchemaVerdicts::default(),
         preferred_agent: None,
         absent_agents: AbsentAgents::Wait,

@@ -55,7 +55,7 @@ pub struct Needs {
     /// What must be done.
     pub capability: Capability,
     /// Tools, languages, context window, region.
-    pub requires: Requires,
+    pub requires: Arc<Requires>,
     /// The version requirement, read once.
     pub version: VersionNeed,
     /// Which schemas accept and refuse the payload.
@@ -77,7 +77,7 @@ impl Needs {
         Self {
             namespace: namespace.clone(),
             capability: spec.capability.clone(),
-            requires: spec.requires.clone(),
+            requires: Arc::clone(&spec.requires),
             version,
             schemas: spec.schemas.clone(),
             caller,

@@ -36,7 +36,7 @@ fn was_asked_for(evidence: &Evidence<'_>, body: &CallbackDue) -> bool {
     match body.subject {
         CallbackSubject::Batch(batch) => matches!(&cause.body, EventBody::BatchSettled(body) if body.batch == batch),
         CallbackSubject::Task(task) => {
-            let spec = evidence.tasks.get(&task).and_then(|life| life.spec.callback.as_ref());
+            let spec = evidence.tasks.get(&task).and_then(|life| life.spec.callback.as_deref());
             let asked = |spec: &CallbackSpec| wish(&cause.body).is_some_and(|wish| spec.events.contains(&wish));
             cause.body.task() == Some(task) && spec.is_some_and(asked)
         }

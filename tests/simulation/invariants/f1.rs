@@ -2,6 +2,7 @@
 //! entered the queue in different milliseconds are compared, and only where no agent was asked for or is to be avoided.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_reach::ledger::ids::{Capability, FairnessKey, Namespace, ReachId, Seq};
 use agent_reach::ledger::machine::event::{Actor, EventBody};
@@ -11,7 +12,7 @@ use agent_reach::ledger::time::Timestamp;
 
 use crate::model::{Evidence, Findings, begins, ends};
 
-type Line = (Namespace, Capability, Requires, SchemaVerdicts, Qos, (FairnessKey, String));
+type Line = (Namespace, Capability, Arc<Requires>, SchemaVerdicts, Qos, (FairnessKey, String));
 
 pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
     let mut lines: BTreeMap<Line, BTreeMap<ReachId, (Timestamp, Seq)>> = BTreeMap::new();

@@ -18,7 +18,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
         let event = &entry.event;
         let (key, subject, end) = match &event.body {
             EventBody::TaskSubmitted(body) => {
-                let key = body.submission.idempotency.as_ref();
+                let key = body.submission.idempotency.as_deref();
                 let end = key.map(|key| event.at.after(key.window).max(body.deadline));
                 (key, Some(body.submission.reach_id), end)
             }

@@ -2,6 +2,7 @@
 //! events: open leases of the current process and the ghosts of what was called off under one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use agent_reach::ledger::ids::{AgentKey, AttemptNo, Capability, Incarnation, Namespace, ReachId};
 use agent_reach::ledger::machine::event::{Event, EventBody};
@@ -22,7 +23,7 @@ struct Desk {
     ghosts: BTreeSet<(ReachId, AttemptNo)>,
 }
 
-type LaneKey = (Namespace, Capability, Requires);
+type LaneKey = (Namespace, Capability, Arc<Requires>);
 
 #[derive(Default)]
 struct Count {

@@ -14,7 +14,7 @@ fn ended(events: &[CallbackEvent]) -> World {
     let mut world = World::new();
     world.register("a", Some("i"));
     let mut asked = submission(1);
-    asked.callback = Some(callback(events));
+    asked.callback = Some(callback(events).into());
     world.submit(asked);
     world.hand(1, "a");
     world.report(1, "a", Word::Ack).1.unwrap();

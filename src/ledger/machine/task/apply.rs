@@ -208,27 +208,29 @@ fn end_or_note(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<O
             record(task, event, &leased()?, (OutcomeKind::Fail, body.outcome));
             task.reach_outcome = Some(ReachOutcome::Delivered);
             task.work_outcome = Some(WorkOutcome::Failed);
-            task.failure = Some(body.failure.clone());
+            task.failure = Some(body.failure.clone().into());
             Some(Status::Failed)
         }
         EventBody::TaskDeadLettered(body) => {
-            task.failure = Some(body.failure.clone());
+            task.failure = Some(body.failure.clone().into());
             Some(Status::DeadLetter)
         }
         EventBody::TaskExpired(_) => {
-            task.failure = Some(expiry(task));
+            task.failure = Some(expiry(task).into());
             Some(Status::Expired)
         }
         EventBody::TaskCancelled(body) => {
             if task.status.kind() != StatusKind::AwaitingApproval || task.failure.is_none() {
                 let class = FailureClass::CallerCancelled;
-                task.failure = Some(Failure { class, code: "cancelled".into(), message: body.reason.clone() });
+                let failure = Failure { class, code: "cancelled".into(), message: body.reason.clone() };
+                task.failure = Some(failure.into());
             }
             Some(Status::Cancelled)
         }
         EventBody::TaskRefused(body) => {
             let class = FailureClass::Policy;
-            task.failure = Some(Failure { class, code: "refused".into(), message: body.reason.clone() });
+            let failure = Failure { class, code: "refused".into(), message: body.reason.clone() };
+            task.failure = Some(failure.into());
             None
         }
         EventBody::TaskSchemaChecked(body) => {
@@ -267,14 +269,14 @@ fn dispatched(task: &mut Task, event: &Event, body: &TaskDispatched) -> Result<S
 
 fn progressed(task: &mut Task, event: &Event, body: &TaskProgressed, lease: Lease) -> Option<Status> {
     task.progress_events = task.progress_events.saturating_add(1);
-    task.progress = Some(Progress {
+    task.progress = Some(Box::new(Progress {
         attempt: body.attempt,
         stage: body.stage.clone(),
         percent: body.percent,
         data: body.data.clone(),
         at: event.at,
         seq: event.seq,
-    });
+    }));
     body.work_deadline.map(|work_deadline| Status::Processing { lease, work_deadline })
 }
 
@@ -288,7 +290,7 @@ fn attempt_failed(task: &mut Task, event: &Event, body: &TaskAttemptFailed, leas
         task.reach_outcome = Some(if refused { ReachOutcome::Refused } else { ReachOutcome::Unreachable });
     }
     task.avoid = Some(lease.agent.clone());
-    task.failure = Some(body.failure.clone());
+    task.failure = Some(body.failure.clone().into());
     Status::Retrying { until: event.at }
 }
 
@@ -296,7 +298,7 @@ fn succeeded(task: &mut Task, event: &Event, body: &TaskSucceeded, lease: &Lease
     record(task, event, lease, (OutcomeKind::Complete, body.outcome));
     task.reach_outcome = Some(ReachOutcome::Delivered);
     task.work_outcome = Some(WorkOutcome::Succeeded);
-    task.result = body.result.clone();
+    task.result = body.result.clone().map(Box::new);
     task.failure = None;
     Status::Succeeded
 }

@@ -171,6 +171,10 @@ pub struct Progress {
     pub seq: Seq,
 }
 
+/// Live tasks are what memory is used for: with the counters before it, a task and what was asked fit an allocator's class
+/// of 512 bytes each. What few tasks have is boxed for that.
+const _: () = assert!(size_of::<Task>() + 16 <= 512 && size_of::<Submission>() + 16 <= 512, "a live task has grown");
+
 /// One task as the fold sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
@@ -211,7 +215,7 @@ pub struct Task {
     /// Verdicts of schema checks, growing with later registrations.
     pub schemas: SchemaVerdicts,
     /// The last stage.
-    pub progress: Option<Progress>,
+    pub progress: Option<Box<Progress>>,
     /// Durable progress events so far.
     pub progress_events: u32,
     /// How the hand-over ended.
@@ -219,9 +223,9 @@ pub struct Task {
     /// What the agent made of it.
     pub work_outcome: Option<WorkOutcome>,
     /// The result body, once succeeded.
-    pub result: Option<BodyRef>,
+    pub result: Option<Box<BodyRef>>,
     /// The last failure.
-    pub failure: Option<Failure>,
+    pub failure: Option<Box<Failure>>,
     /// Every attempt's last word, oldest first.
     pub outcomes: Vec<OutcomeRecord>,
     /// Callback standing, if one was asked for and became due.

@@ -97,18 +97,18 @@ fn shaped(task: u8, shape: u32, now: Timestamp) -> Submission {
             vec![CallbackEvent::Terminal, CallbackEvent::Slow, CallbackEvent::Retrying, CallbackEvent::Orphaned]
         };
         let (url, secret_ref) = ("https://caller.example/hook".into(), "default".into());
-        spec.callback = Some(CallbackSpec { url, events, secret_ref });
+        spec.callback = Some(CallbackSpec { url, events, secret_ref }.into());
     }
     if bit(19) && bit(20) {
         spec.batch = Some((batch(), u32::from(task)));
     }
     if bit(21) {
-        spec.idempotency = Some(IdempotencyKey {
+        spec.idempotency = Some(Box::new(IdempotencyKey {
             key: if bit(22) { "k1".into() } else { "k2".into() },
             fingerprint: Digest([u8::from(bit(23)); 32]),
             subject: TokenId::new("caller").unwrap(),
             window: Millis::secs(60),
-        });
+        }));
     }
     if bit(24) {
         spec.sync_wait = Some(Millis::secs(10));

@@ -3,9 +3,9 @@
 //! Defaults are filled in by the API before a [`Submission`] is made, so that a log read years later does not depend
 //! on the defaults of the program that reads it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ledger::ids::{AgentId, BatchId, Capability, Digest, FairnessKey, ReachId, SessionId, TokenId};
 use crate::ledger::machine::callback::CallbackSpec;
@@ -168,6 +168,26 @@ pub struct Requires {
     pub version: Option<Text>,
 }
 
+impl Requires {
+    /// Most tasks require nothing: they share this one.
+    #[must_use]
+    pub fn nothing() -> Arc<Self> {
+        static NOTHING: LazyLock<Arc<Requires>> = LazyLock::new(Arc::default);
+        Arc::clone(&NOTHING)
+    }
+
+    /// Shared where it is [`Requires::nothing`].
+    #[must_use]
+    pub fn shared(self) -> Arc<Self> {
+        let nothing = Self::nothing();
+        if self == *nothing { nothing } else { Arc::new(self) }
+    }
+}
+
+fn shared_requires<'de, D: Deserializer<'de>>(source: D) -> Result<Arc<Requires>, D::Error> {
+    Requires::deserialize(source).map(Requires::shared)
+}
+
 /// Verdicts of the schema checks that the API made before the submission (semantics 18). A schema in neither list was
 /// not checked: an agent whose capability names it is no candidate yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -243,7 +263,8 @@ pub struct Submission {
     /// Holds the task for a person's word (R-SUB-9).
     pub approval: Approval,
     /// What an agent must have.
-    pub requires: Requires,
+    #[serde(deserialize_with = "shared_requires")]
+    pub requires: Arc<Requires>,
     /// Verdicts of schema checks.
     pub schemas: SchemaVerdicts,
     /// Asked for by name.
@@ -251,9 +272,9 @@ pub struct Submission {
     /// Queue even if nobody offers the capability yet.
     pub absent_agents: AbsentAgents,
     /// Whom to tell.
-    pub callback: Option<CallbackSpec>,
+    pub callback: Option<Box<CallbackSpec>>,
     /// Key against double submission.
-    pub idempotency: Option<IdempotencyKey>,
+    pub idempotency: Option<Box<IdempotencyKey>>,
     /// Batch and index inside it.
     pub batch: Option<(BatchId, u32)>,
 }

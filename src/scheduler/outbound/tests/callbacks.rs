@@ -31,7 +31,7 @@ async fn finished(hub: &Hub, n: u8, submission: Submission) {
 
 /// A task with a callback to `url`, done.
 async fn done(hub: &Hub, n: u8, url: &str) {
-    finished(hub, n, Submission { callback: Some(spec(url)), ..samples::submission(id(n)) }).await;
+    finished(hub, n, Submission { callback: Some(spec(url).into()), ..samples::submission(id(n)) }).await;
 }
 
 /// How the task's callback stands once it is in that state.
@@ -216,7 +216,7 @@ async fn a_callback_whose_secret_is_gone_fails_and_is_told_why() {
     worker(&hub).await;
     let mut receiver = Receiver::start(|_| Reply::Status(200, "", Vec::new())).await;
     let callback = CallbackSpec { secret_ref: "gone".into(), ..spec(&receiver.url("/")) };
-    finished(&hub, 1, Submission { callback: Some(callback), ..samples::submission(id(1)) }).await;
+    finished(&hub, 1, Submission { callback: Some(callback.into()), ..samples::submission(id(1)) }).await;
     hub.until(|state| state.callbacks().values().find(|c| c.attempts == 1).map(|c| c.id)).await;
     assert_eq!(tries(&hub, 1).await, [TryOutcome::Failed { error: "secret-missing".into(), retry_after: None }]);
     assert!(receiver.is_quiet(), "nothing leaves unsigned");

@@ -30,7 +30,7 @@ async fn semantics_8_a_200_is_ack_and_outcome_in_one_and_the_request_is_the_clai
     let key = BodyKey::Task { task: id(1), kind: BodyKind::Result, attempt: 1 };
     let body = hub.ledger().body(key).await.expect("reads").expect("kept");
     assert_eq!(&*body.bytes, b"{\"t\": 21}");
-    assert_eq!(task.result, Some(named(&body)));
+    assert_eq!(task.result, Some(named(&body).into()));
 
     let seen = receiver.next().await;
     let lease = hub.ledger().keys().lease(hub.ledger().published().lineage, id(1), AttemptNo(1));

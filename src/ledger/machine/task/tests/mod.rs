@@ -102,7 +102,7 @@ pub(in crate::ledger::machine) fn submission(task: ReachId) -> Submission {
         cost_budget: None,
         sensitivity: None,
         approval: Approval::NotNeeded,
-        requires: Requires::default(),
+        requires: Requires::nothing(),
         schemas: SchemaVerdicts::default(),
         preferred_agent: None,
         absent_agents: AbsentAgents::Refuse,

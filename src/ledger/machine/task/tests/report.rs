@@ -192,7 +192,7 @@ fn semantics_36_stale_reports_are_recorded_sixteen_times_even_after_the_task_lef
             events,
             secret_ref: "default".into(),
         });
-        let mut play = Play::working(Submission { callback: spec, ..submission(TASK) });
+        let mut play = Play::working(Submission { callback: spec.map(Box::new), ..submission(TASK) });
         play = play.act(says(TASK, 1, complete("x")));
         let before = play.log.len();
         for _ in 0..20 {
@@ -232,7 +232,7 @@ fn a_terminal_event_makes_its_callback_due_in_the_same_step_and_the_task_stays_u
         events: vec![CallbackEvent::Terminal],
         secret_ref: "default".into(),
     };
-    let play = Play::working(Submission { callback: Some(callback), ..submission(TASK) });
+    let play = Play::working(Submission { callback: Some(callback.into()), ..submission(TASK) });
     let play = check(play, says(TASK, 1, complete("x")), &["task-succeeded", "callback-due"]);
     assert!(play.state.tasks().contains_key(&TASK));
     let id = *play.state.callbacks().keys().next().unwrap();

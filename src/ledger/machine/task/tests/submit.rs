@@ -11,7 +11,7 @@ fn keyed(fingerprint: u8) -> Submission {
         subject: TokenId::new("caller").unwrap(),
         window: DEFAULT_LIFETIME,
     };
-    Submission { idempotency: Some(key), ..submission(TASK) }
+    Submission { idempotency: Some(key.into()), ..submission(TASK) }
 }
 
 fn state_of(play: &Play) -> StatusKind {
