@@ -152,5 +152,15 @@ fn a_folder_that_may_not_be_read_and_an_address_in_use_have_codes_of_their_own()
         std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).expect("ours");
         assert_eq!(code(&serve(&closed)), 77);
         std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).expect("ours");
+        // No damage either, and nobody should be told to accept a loss.
+        hub.stop();
+        for (place, mode) in [("ledger", 0o000), ("ledger/0.jnl", 0o400)] {
+            let place = folder.path().join("one").join(place);
+            let before = std::fs::metadata(&place).expect("it is there").permissions();
+            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).expect("ours");
+            let refused = serve(&folder.path().join("one"));
+            assert_eq!(code(&refused), 77, "{}: {}", place.display(), stderr(&refused));
+            std::fs::set_permissions(&place, before).expect("ours");
+        }
     }
 }

@@ -252,3 +252,15 @@ async fn a_callers_trace_is_in_every_answer_and_goes_on_with_its_task() {
     let history = world.dev.get(&format!("/v1/tasks/{}/history", task.json()["reach_id"].as_str().unwrap())).await;
     assert_eq!(history.json()["events"][0]["trace"], TRACE, "{}", history.text);
 }
+
+#[tokio::test]
+async fn a_start_at_or_after_the_end_has_the_code_that_the_list_names() {
+    let world = World::start().await;
+    let answer = world.dev.post("/v1/agents", registration("weather-1", "weather.forecast")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let body = json!({"capability": "weather.forecast", "payload": {}, "lifetime_ms": 1000,
+        "not_before": "2126-01-20T00:00:00Z"});
+    world.dev.post("/v1/tasks", body.clone()).await.problem_at(422, "not-before-after-deadline", "/not_before");
+    let batch = world.dev.post("/v1/batches", json!({"tasks": [body]})).await;
+    assert_eq!(batch.json()["outcomes"][0]["problem"]["code"], "not-before-after-deadline", "{}", batch.text);
+}

@@ -104,11 +104,6 @@ pub(crate) fn submission(body: &TaskBody<'_>, setting: &Setting<'_>) -> Result<S
     let lifetime = faults.span("/lifetime_ms", body.lifetime_ms, 1..=MAX_LIFETIME.0, DEFAULT_LIFETIME);
     let deadline = faults.moment("/deadline", body.deadline.as_deref()).map(setting.to_ledger);
     let not_before = faults.moment("/not_before", body.not_before.as_deref()).map(setting.to_ledger);
-    if let (Some(from), Some(until)) = (not_before, Some(deadline.unwrap_or_else(|| setting.now.after(lifetime))))
-        && from >= until
-    {
-        faults.add("/not_before", "lies at or after the task's end");
-    }
     let retry = retry(body, &mut faults);
     let made = Submission {
         reach_id: setting.reach_id,

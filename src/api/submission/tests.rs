@@ -114,9 +114,9 @@ fn a_capability_is_named_in_exactly_one_way() {
 fn naive_and_past_times_are_refused_with_their_pointer() {
     assert_eq!(pointers(r#"{"capability":"a.b","deadline":"2026-01-02T00:00:00"}"#), ["/deadline"]);
     assert_eq!(pointers(r#"{"capability":"a.b","not_before":"tomorrow"}"#), ["/not_before"]);
-    assert_eq!(
-        pointers(r#"{"capability":"a.b","deadline":"2026-01-02T00:00:00Z","not_before":"2026-01-03T00:00:00Z"}"#),
-        ["/not_before"]
+    // Which of two moments is wrong has a code of its own, and is judged behind the idempotency key.
+    assert!(
+        of(r#"{"capability":"a.b","deadline":"2026-01-02T00:00:00Z","not_before":"2026-01-03T00:00:00Z"}"#).is_ok()
     );
     // An hour from the epoch of this test on the wall clock is this very moment in ledger time.
     assert!(matches!(of(r#"{"capability":"a.b","deadline":"2026-01-01T01:00:00Z"}"#), Err(Unfit::DeadlinePast { .. })));

@@ -1,15 +1,19 @@
 //! Each guard of the store on disk, held by a test that does to a data folder what the guard is there for.
 
 use std::fs;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::codec::crc;
 use super::contract::{self, chain, next, reach, task};
 use super::copy::copy_folder;
 use super::fjall::{FjallStore, OpenError, Options};
+use super::keyfile::{KEY_FILE, KeyFileError};
 use super::tip::{TIP_FILE, Tip};
+use super::verify::{self, RepairError};
 use super::{Body, BodyKey, BodyKind, Commit, FORMAT_VERSION, Head, LEDGER_FOLDER, Store, row};
 use crate::ledger::ids::{Digest, Seq};
+use sha2::{Digest as _, Sha256};
 
 const OPTIONS: Options = Options { reserve: 0, cache: 1024 * 1024 };
 
@@ -161,6 +165,45 @@ fn a_folder_of_a_newer_format_is_refused() {
     drop(store);
     let error = open(data.path()).unwrap_err();
     assert!(matches!(error, OpenError::Newer { found: 2, newest: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_mark_of_a_newer_version_is_refused_by_name_and_never_replaced() {
+    let data = filled(&chain(&[2]));
+    let path = data.path().join(TIP_FILE);
+    let mut bytes = fs::read(&path).unwrap();
+    // One slot is enough: a newer program writes them in turn.
+    let slot = &mut bytes[..85];
+    slot[4] = 2;
+    let sum = crc(&[&slot[..81]]);
+    slot[81..].copy_from_slice(&sum.to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let error = open(data.path()).unwrap_err();
+    assert!(matches!(&error, OpenError::Newer { path: at, found: 2, newest: 1 } if *at == path), "{error}");
+    let checked = verify::verify(data.path(), &mut |_, _| {});
+    assert!(matches!(checked, Err(OpenError::Newer { found: 2, .. })), "{checked:?}");
+    let repaired = verify::accept_loss(data.path());
+    assert!(matches!(repaired, Err(RepairError::Open(OpenError::Newer { found: 2, .. }))), "{repaired:?}");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn a_key_file_that_is_newer_or_open_to_others_is_not_reported_as_damage() {
+    let data = filled(&chain(&[2]));
+    let path = data.path().join(KEY_FILE);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let checked = verify::verify(data.path(), &mut |_, _| {});
+    assert!(matches!(checked, Err(OpenError::Keys(KeyFileError::Open { mode: 0o644, .. }))), "{checked:?}");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    verify::verify(data.path(), &mut |_, _| {}).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[4] = 2;
+    let whole = bytes.len() - 32;
+    let sum = Sha256::digest(&bytes[..whole]);
+    bytes[whole..].copy_from_slice(&sum);
+    fs::write(&path, &bytes).unwrap();
+    let checked = verify::verify(data.path(), &mut |_, _| {});
+    assert!(matches!(checked, Err(OpenError::Keys(KeyFileError::Newer { found: 2, .. }))), "{checked:?}");
 }
 
 #[test]

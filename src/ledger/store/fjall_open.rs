@@ -13,7 +13,7 @@ use ::fjall::{CompressionType, Database, KeyspaceCreateOptions, PersistMode};
 use super::fjall_log::Spaces;
 use super::keyfile::{self, KeyFileError};
 use super::space::{DEFAULT_RESERVE, Reserve};
-use super::tip::{TIP_FILE, Tip};
+use super::tip::{TIP_FILE, Tip, TipError};
 use super::{FORMAT_VERSION, Head, LEDGER_FOLDER, ReadError, fjall_salvage as salvage, row, snapfile};
 use crate::ledger::ids::Seq;
 
@@ -65,7 +65,7 @@ pub enum OpenError {
         "{path} has format version {found}, this program reads up to {newest}: use the program that wrote it, or a newer one"
     )]
     Newer {
-        /// The ledger's folder.
+        /// The ledger's folder, or its mark.
         path: PathBuf,
         /// Its version.
         found: u32,
@@ -167,6 +167,15 @@ impl OpenError {
         Self::Io { what, path: path.to_owned(), source }
     }
 
+    pub(super) fn mark(path: &Path, error: TipError) -> Self {
+        match error {
+            TipError::Io(source) => Self::io("open", path, source),
+            TipError::Newer { found, newest } => {
+                Self::Newer { path: path.to_owned(), found: found.into(), newest: newest.into() }
+            }
+        }
+    }
+
     pub(super) fn read(ledger: &Path, error: ReadError) -> Self {
         let ledger = ledger.to_owned();
         match error {
@@ -218,7 +227,7 @@ pub(super) fn lock(data: &Path) -> Result<File, OpenError> {
 fn create(data: &Path, ledger: &Path, options: &Options) -> Result<(), OpenError> {
     // A folder whose mark says that there was a ledger is not an empty one.
     let mark = data.join(TIP_FILE);
-    let marked = Tip::open(&mark).map_err(|error| OpenError::io("open", &mark, error))?;
+    let marked = Tip::open(&mark).map_err(|error| OpenError::mark(&mark, error))?;
     if let Some((_, marked)) = marked.filter(|(_, head)| head.seq > Seq(0)) {
         return Err(OpenError::Lost { mark, ledger: ledger.to_owned(), seq: marked.seq, last_good: Seq(0) });
     }
@@ -316,14 +325,16 @@ pub(super) fn quietly<T>(run: impl FnOnce() -> T) -> Result<T, String> {
 /// What the engine would make worse, or pass over without a word, if it were let near: looked at before.
 fn check_files(data: &Path, ledger: &Path) -> Result<(), OpenError> {
     let mark = data.join(TIP_FILE);
-    let marked = Tip::open(&mark).map_err(|error| OpenError::io("open", &mark, error))?;
+    let marked = Tip::open(&mark).map_err(|error| OpenError::mark(&mark, error))?;
     // Without a mark nobody knows what was acknowledged: then everything may have been.
     let marked = marked.map_or(Seq(u64::MAX), |(_, head)| head.seq);
     let damaged = |file: PathBuf, what: String| OpenError::File { ledger: ledger.to_owned(), file, what };
+    let read = |error| OpenError::io("read", ledger, error);
+    // What may not be looked at would seem to be missing.
+    fs::read_dir(ledger).map_err(read)?;
     if let Some(file) = salvage::missing_file(ledger) {
         return Err(damaged(file, "it is missing".to_owned()));
     }
-    let read = |error| OpenError::io("read", ledger, error);
     let salvage::Journals { mut findings, torn } = salvage::inspect_journals(ledger, marked).map_err(read)?;
     // The engine deletes every keyspace that its own one does not know.
     findings.extend(salvage::inspect_tables(ledger, |keyspace| keyspace == 0).map_err(read)?);
@@ -336,9 +347,13 @@ fn check_files(data: &Path, ledger: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// The engine seldom says which file it stumbled over: the first damaged one is named beside its word.
+/// The engine seldom says which file it stumbled over: the first damaged one is named beside its word, and one that
+/// may not be opened is no damage at all.
 fn with_file(ledger: &Path, error: OpenError) -> OpenError {
     let OpenError::Engine { ledger: at, what } = error else { return error };
+    if let Some((file, source)) = closed_file(ledger) {
+        return OpenError::io("open", &file, source);
+    }
     match salvage::inspect_tables(ledger, |_| true).map(|findings| findings.into_iter().next()) {
         Ok(Some(finding)) => OpenError::File {
             ledger: at,
@@ -347,6 +362,23 @@ fn with_file(ledger: &Path, error: OpenError) -> OpenError {
         },
         Ok(None) | Err(_) => OpenError::Engine { ledger: at, what },
     }
+}
+
+/// The first file below `folder` that this process may not read and write, and what the disk says of it.
+fn closed_file(folder: &Path) -> Option<(PathBuf, io::Error)> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return Some((folder.to_owned(), error)),
+    };
+    entries.filter_map(Result::ok).map(|entry| entry.path()).find_map(|path| {
+        if path.is_dir() {
+            return closed_file(&path);
+        }
+        match File::options().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some((path, error)),
+            Ok(_) | Err(_) => None,
+        }
+    })
 }
 
 /// Opens an engine folder that exists: all its keyspaces, of a version that this program reads.
@@ -410,7 +442,7 @@ fn check_tail(data: &Path, ledger: &Path, spaces: &Spaces) -> Result<Head, OpenE
 fn check_mark(data: &Path, ledger: &Path, spaces: &Spaces, head: &Head) -> Result<Tip, OpenError> {
     let path = data.join(TIP_FILE);
     let (mark, ledger) = (path.clone(), ledger.to_owned());
-    let Some((mut tip, marked)) = Tip::open(&path).map_err(|error| OpenError::io("open", &path, error))? else {
+    let Some((mut tip, marked)) = Tip::open(&path).map_err(|error| OpenError::mark(&path, error))? else {
         return Err(OpenError::NoMark { mark, ledger, last_good: head.seq });
     };
     if marked.seq > head.seq {

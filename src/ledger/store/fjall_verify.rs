@@ -11,7 +11,7 @@ use super::fjall::{OpenError, Options};
 use super::fjall_log::Spaces;
 use super::fjall_open::{lock, open_engine, quietly};
 use super::fjall_salvage as salvage;
-use super::keyfile;
+use super::keyfile::{self, KeyFileError};
 use super::tip::{TIP_FILE, Tip};
 use super::verify::{VerifyError, VerifyReport};
 use super::{BodyKey, BodyKind, Head, LEDGER_FOLDER, ReadError, snapfile, snapshot};
@@ -31,8 +31,13 @@ pub fn verify(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyR
     let held = lock(data)?;
     let mut report = VerifyReport::default();
     let ledger = data.join(LEDGER_FOLDER);
-    if let Err(error) = keyfile::load(data) {
-        report.note(None, &data.join(keyfile::KEY_FILE), error);
+    match keyfile::load(data) {
+        Ok(_) => {}
+        Err(error @ (KeyFileError::Missing(_) | KeyFileError::Damaged { .. })) => {
+            report.note(None, &data.join(keyfile::KEY_FILE), error);
+        }
+        // Not damage: a report of it would advise to give up what needs a chmod, or a newer program.
+        Err(error) => return Err(error.into()),
     }
     let marks = Marks::read(data, &mut report)?;
     report.marked = marks.highest();
@@ -157,7 +162,7 @@ pub(super) struct Marks {
 impl Marks {
     pub(super) fn read(data: &Path, report: &mut VerifyReport) -> Result<Self, OpenError> {
         let path = data.join(TIP_FILE);
-        let tip = Tip::open(&path).map_err(|error| OpenError::io("open", &path, error))?.map(|(_, head)| head);
+        let tip = Tip::open(&path).map_err(|error| OpenError::mark(&path, error))?.map(|(_, head)| head);
         if tip.is_none() {
             report.note(None, &path, "the high-water mark is missing or damaged");
         }

@@ -29,6 +29,26 @@ const SLOT_LEN: usize = 85;
 const SLOT_STRIDE: u64 = 4_096;
 const FILE_LEN: usize = 8_192;
 
+/// Why a mark is not opened, damage aside: a newer program's mark is no damaged one, and must not be replaced.
+#[derive(Debug)]
+pub enum TipError {
+    /// What the disk says.
+    Io(io::Error),
+    /// A whole slot of a newer version.
+    Newer {
+        /// Its version.
+        found: u8,
+        /// The newest that is read.
+        newest: u8,
+    },
+}
+
+impl From<io::Error> for TipError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
 /// The open mark.
 #[derive(Debug)]
 pub struct Tip {
@@ -55,12 +75,12 @@ impl Tip {
     /// Opens the file and reads its newest good slot; `None` if there is no file or no good slot.
     ///
     /// # Errors
-    /// What the disk says.
-    pub fn open(path: &Path) -> io::Result<Option<(Self, Head)>> {
+    /// [`TipError`]: what the disk says; a slot that a newer program wrote, even beside one that can be read.
+    pub fn open(path: &Path) -> Result<Option<(Self, Head)>, TipError> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         let slots = [read_slot(&file, 0)?, read_slot(&file, SLOT_STRIDE)?];
         let newest = slots.into_iter().flatten().max_by_key(|(turn, _)| *turn);
@@ -86,12 +106,18 @@ impl Tip {
     }
 }
 
-fn read_slot(file: &File, at: u64) -> io::Result<Option<(u64, Head)>> {
+fn read_slot(file: &File, at: u64) -> Result<Option<(u64, Head)>, TipError> {
     let mut slot = [0; SLOT_LEN];
     match file.read_exact_at(&mut slot, at) {
-        Ok(()) => Ok(decode(&slot).ok()),
+        Ok(()) => match decode(&slot) {
+            Ok(read) => Ok(Some(read)),
+            Err(CodecError::Version { version: found, newest, .. }) if found > newest => {
+                Err(TipError::Newer { found, newest })
+            }
+            Err(_) => Ok(None),
+        },
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
