@@ -2,11 +2,14 @@
 //!
 //! Until its schema has a verdict an agent is no candidate for a task, so a task submitted before its only agent would
 //! wait for ever without this loop. It is level-triggered: a registration only wakes it, and what it looks for is in the
-//! state. It looks once more a little later, for submissions that were on their way with an older catalog in hand.
+//! state. Once registrations have ceased it looks once more a little later, for submissions that were on their way with
+//! an older catalog in hand.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::timeout;
 
 use crate::ledger::handle::{Ledger, Unavailable};
 use crate::ledger::ids::{Digest, Namespace, ReachId};
@@ -24,6 +27,8 @@ const LOOK: usize = 2_000;
 const CHUNK: usize = 64;
 /// A submission is decided on within this time of reading the catalog.
 const ON_THE_WAY: Duration = Duration::from_secs(5);
+/// Between two looks: a fleet that registers all at once costs a few of them, not one each.
+const BREATH: Duration = Duration::from_millis(100);
 
 /// A task whose verdicts lack schemas of its capability.
 struct Lacking {
@@ -37,19 +42,21 @@ struct Lacking {
 /// Goes on checking until the hub stops.
 pub async fn keep_checking(ledger: Ledger, cache: Arc<SchemaCache>) {
     let mut news = ledger.follow();
-    let mut seen = None;
     loop {
-        let now = news.borrow_and_update().registrations;
-        if seen != Some(now) {
-            seen = Some(now);
-            sweep(&ledger, &cache).await;
-            // Waits for the end too: a handle kept beyond it would keep the store open.
-            if let Ok(Err(_)) = tokio::time::timeout(ON_THE_WAY, news.wait_for(|_| false)).await {
-                return;
-            }
-            sweep(&ledger, &cache).await;
+        let seen = news.borrow_and_update().registrations;
+        sweep(&ledger, &cache).await;
+        // Whoever waits here waits for the end too: a handle kept beyond it would keep the store open.
+        let ended = timeout(BREATH, news.wait_for(|_| false)).await.is_ok();
+        if ended {
+            return;
         }
-        if news.wait_for(|published| Some(published.registrations) != seen).await.is_err() {
+        let changed = timeout(ON_THE_WAY, news.wait_for(|published| published.registrations != seen)).await;
+        match changed.map(|still| still.is_ok()) {
+            Ok(true) => continue,
+            Ok(false) => return,
+            Err(_) => sweep(&ledger, &cache).await,
+        }
+        if news.wait_for(|published| published.registrations != seen).await.is_err() {
             return;
         }
     }

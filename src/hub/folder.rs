@@ -42,16 +42,22 @@ pub struct Repaired {
 /// is left alone.
 ///
 /// # Errors
-/// [`RepairError`]; then the ledger is as it was.
+/// [`RepairError`]; then nothing is lost, and the next run makes the rest.
 pub fn accept_loss(data: &Path) -> Result<Repaired, RepairError> {
     // In use: then nothing may be touched.
     let report = verify::verify(data, &mut |_, _| {})?;
-    let keys = keyfile::mend(data)?;
     let is_key_file = |file: &Path| file.file_name().is_some_and(|name| name == keyfile::KEY_FILE);
     let ledger_is_sound = report.is_sound() || report.problems.iter().all(|problem| is_key_file(&problem.file));
     // Leases are derived from the key: with another one they end, and only a new history says so.
-    let keeps_keys = !matches!(keys, Mended::DrawnAnew { .. });
-    let ledger = if ledger_is_sound && keeps_keys { None } else { Some(verify::accept_loss(data)?) };
+    // So the history comes first: who is killed between the two must not find new keys beside the old leases.
+    let loses_keys = keyfile::is_past_mending(data)?;
+    let (ledger, keys) = if ledger_is_sound && !loses_keys {
+        (None, keyfile::mend(data)?)
+    } else {
+        let accepted = verify::accept_loss(data)?;
+        let keys = accepted.keys.clone();
+        (Some(accepted), keys)
+    };
     let secrets = give_up_secrets(data)?;
     Ok(Repaired { ledger, keys, secrets })
 }
@@ -67,5 +73,30 @@ fn give_up_secrets(data: &Path) -> Result<Option<PathBuf>, RepairError> {
             Ok(Some(kept))
         }
         Ok(_) | Err(SecretError::Refused(_) | SecretError::Disk(_) | SecretError::Random(_)) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::store::fjall::{FjallStore, Options};
+
+    #[test]
+    fn semantics_24_a_repair_that_dies_halfway_draws_no_new_key_beside_old_leases_and_is_made_again() {
+        let data = tempfile::tempdir().unwrap();
+        drop(FjallStore::open(data.path(), &Options::default()).unwrap());
+        let keys = data.path().join(keyfile::KEY_FILE);
+        fs::write(&keys, b"past mending").unwrap();
+        // The old mark can't be kept there: so it ends right after the exchange.
+        let obstacle = data.path().join("ledger.damaged-0.tip");
+        fs::create_dir(&obstacle).unwrap();
+        accept_loss(data.path()).unwrap_err();
+        assert_eq!(fs::read(&keys).unwrap(), b"past mending");
+        fs::remove_dir(&obstacle).unwrap();
+        let repaired = accept_loss(data.path()).unwrap();
+        assert!(repaired.ledger.is_some_and(|accepted| accepted.keys == repaired.keys), "with a new history");
+        assert!(matches!(repaired.keys, Mended::DrawnAnew { .. }), "{:?}", repaired.keys);
+        let repaired = accept_loss(data.path()).unwrap();
+        assert_eq!((repaired.ledger, repaired.keys), (None, Mended::Sound));
     }
 }

@@ -155,7 +155,7 @@ pub struct Hub {
     door: JoinHandle<()>,
     outbound: Outbound,
     /// Opens the hub when there is room, if there was none.
-    late: Option<JoinHandle<()>>,
+    late: Option<JoinHandle<Result<(), StartError>>>,
     guardian: Guardian,
     stop_grace: Duration,
 }
@@ -254,6 +254,7 @@ impl Hub {
         tokio::select! {
             ended = &mut self.fate => ended.map_or_else(|_| gone(), |(fate, _)| fate),
             why = self.guardian.failed() => why,
+            why = unopened(&mut self.late) => why,
         }
     }
 
@@ -296,6 +297,20 @@ impl Hub {
         });
         closed.await.map_err(|e| Fate::Impossible(e.to_string()))?.map_err(|error| Fate::Disk(error.to_string()))
     }
+}
+
+/// Why a start that waited for room could not go on: it would stand there for ever, half open. Silent if it could.
+async fn unopened(late: &mut Option<JoinHandle<Result<(), StartError>>>) -> Fate {
+    if let Some(opening) = late {
+        let opened = opening.await;
+        *late = None;
+        match opened {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Fate::Disk(error.to_string()),
+            Err(error) => return Fate::Impossible(error.to_string()),
+        }
+    }
+    std::future::pending().await
 }
 
 /// A sequencer that ended without a word has panicked: a bug.

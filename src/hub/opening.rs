@@ -62,8 +62,8 @@ impl Opening {
         outbound::spawn(&self.ledger, self.calls).map_err(|why| StartError::Other(why.to_string()))
     }
 
-    /// All of it once there is room. What fails then ends the hub by itself: the ledger has failed.
-    pub(super) async fn when_there_is(self, room: Room, outbound: Outbound) {
+    /// All of it once there is room.
+    pub(super) async fn when_there_is(self, room: Room, outbound: Outbound) -> Result<(), StartError> {
         loop {
             tokio::time::sleep(LOOK).await;
             if room.is_there().await {
@@ -72,14 +72,10 @@ impl Opening {
         }
         tracing::warn!("there is room again: the start goes on");
         drop(self.ledger.enter(Phase::Starting).await);
-        let opened = match self.begin().await {
-            Ok(_) => self.open().await,
-            Err(error) => Err(error),
-        };
-        match opened {
-            Ok(handle) => drop(outbound.lock().await.replace(handle)),
-            Err(error) => tracing::error!(%error, "the hub could not be opened"),
-        }
+        self.begin().await?;
+        let handle = self.open().await?;
+        outbound.lock().await.replace(handle);
+        Ok(())
     }
 }
 

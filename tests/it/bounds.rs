@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach::hub::Home;
+use agent_reach::hub::{FirstToken, Home};
 use agent_reach::ledger::keys::Keys;
 use agent_reach::ledger::store::memory::MemoryStore;
 use agent_reach::ledger::store::{Space, Store as _};
@@ -194,6 +194,25 @@ async fn semantics_30_a_start_on_a_full_disk_serves_reads_writes_nothing_and_goe
     assert_eq!(boot, json!(2), "the start that never began took no number");
     let cancelled = world.dev.post(&format!("/v1/tasks/{id}/cancel"), json!({})).await;
     assert_eq!(cancelled.status, 200, "{}", cancelled.text);
+}
+
+#[tokio::test]
+async fn semantics_30_a_start_that_had_room_at_last_and_fails_all_the_same_ends_the_hub() {
+    let store = Arc::new(MemoryStore::new());
+    store.set_space(Some(Space { free: 1 << 30, total: 1 << 40 }));
+    let folder = tempfile::tempdir().unwrap();
+    // The first token can't be written there.
+    std::fs::create_dir(folder.path().join("admin-token")).unwrap();
+    let (given, data) = (Arc::clone(&store), folder.path().to_owned());
+    let mut world = World::start_with(move |options| {
+        options.first_token = FirstToken::Write;
+        options.home = Home::Given { store: given, keys: Keys::from_master(&[7; 32]), folder: data };
+    })
+    .await;
+    store.set_space(Some(Space { free: 1 << 39, total: 1 << 40 }));
+    let fate =
+        tokio::time::timeout(Duration::from_secs(20), world.failed()).await.expect("it does not stand half open");
+    assert!(fate.to_string().contains("admin-token"), "{fate}");
 }
 
 #[tokio::test]

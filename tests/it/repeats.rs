@@ -43,7 +43,7 @@ async fn s6_a_repeat_is_answered_although_the_body_would_be_refused_by_now() {
     stricter["capabilities"][0]["input_schema"] = json!({"type": "integer"});
     assert_eq!(world.dev.post("/v1/agents", stricter).await.status, 200);
     let timed = firsts[3].json()["reach_id"].as_str().unwrap().to_owned();
-    let over = world.dev.get(&format!("/v1/tasks/{timed}?wait_ms=10000")).await.json();
+    let over = world.dev.get(&format!("/v1/tasks/{timed}?wait_ms=10000&unless_state=queued")).await.json();
     assert_eq!(over["state"], "expired", "{over}");
     for (n, (body, first)) in bodies.iter().zip(&firsts).enumerate() {
         let again = keyed(&world.dev, &format!("k-{n}"), body).await;

@@ -88,6 +88,11 @@ impl World {
         self.hub.take().unwrap().stop().await.unwrap();
     }
 
+    /// Waits until the hub fails by itself.
+    pub(crate) async fn failed(&mut self) -> agent_reach::ledger::sequencer::Fate {
+        self.hub.as_mut().unwrap().failed().await
+    }
+
     /// Somebody without a token.
     pub(crate) fn nobody(&self) -> Client {
         self.with_token(None)

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use super::contract::{chain, event, next, token};
 use super::copy::copy_folder;
 use super::fjall::{FjallStore, OpenError, Options};
+use super::fjall_journal::journals;
+use super::fjall_salvage::inspect_journals;
 use super::tip::{TIP_FILE, Tip};
 use super::verify::{Lost, accept_loss, verify};
 use super::{Head, LEDGER_FOLDER, Store, StoredEvent, codec, snapshot};
@@ -152,6 +154,52 @@ fn a_mark_that_was_lost_can_be_accepted_too() {
     assert_eq!((accepted.at_seq, accepted.lost), (heads[2].seq, Lost::Unknown));
     assert_eq!(sound(data.path()).events, 12);
     assert!(Tip::open(&data.path().join(TIP_FILE)).unwrap().is_some());
+}
+
+#[test]
+fn a_repair_that_dies_after_the_exchange_has_kept_the_damaged_ledger_for_good() {
+    let data = tempfile::tempdir().unwrap();
+    history(data.path(), &[5, 6], &[]);
+    fs::remove_file(data.path().join(TIP_FILE)).unwrap();
+    let before = fs::read(journals(&data.path().join(LEDGER_FOLDER)).unwrap().pop().unwrap()).unwrap();
+    fs::write(data.path().join(TIP_FILE), b"damaged").unwrap();
+    let obstacle = data.path().join("ledger.damaged-11.tip");
+    fs::create_dir(&obstacle).unwrap();
+    accept_loss(data.path()).unwrap_err();
+    fs::remove_dir(&obstacle).unwrap();
+    accept_loss(data.path()).unwrap();
+    let kept = journals(&data.path().join("ledger.damaged-11")).unwrap().pop().unwrap();
+    assert!(fs::read(kept).unwrap() == before, "the next run has cleared the evidence away");
+    sound(data.path());
+}
+
+#[test]
+fn the_only_commit_of_a_journal_is_damaged_and_not_torn_if_it_was_acknowledged() {
+    let data = tempfile::tempdir().unwrap();
+    let store = FjallStore::open(data.path(), &OPTIONS).unwrap();
+    let first = next(&store.head(), 3);
+    store.append(&first).unwrap();
+    store.spaces().all().iter().for_each(|space| space.rotate_memtable_and_wait().unwrap());
+    let second = next(&store.head(), 1);
+    store.append(&second).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let ledger = data.path().join(LEDGER_FOLDER);
+    let active = journals(&ledger).unwrap().pop().unwrap();
+    let mut bytes = fs::read(&active).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[end] = b'?';
+    fs::write(&active, &bytes).unwrap();
+    let (_, begins) = inspect_journals(&ledger, first.head.seq).unwrap().torn.unwrap();
+    // It alone: as after a flush, which leaves what came before in the tables.
+    for flushed in journals(&ledger).unwrap() {
+        fs::remove_file(flushed).unwrap();
+    }
+    fs::write(&active, &bytes[usize::try_from(begins).unwrap()..]).unwrap();
+    let acknowledged = inspect_journals(&ledger, second.head.seq).unwrap();
+    assert_eq!((acknowledged.findings.len(), acknowledged.torn), (1, None));
+    let unanswered = inspect_journals(&ledger, first.head.seq).unwrap();
+    assert_eq!((unanswered.findings, unanswered.torn), (Vec::new(), Some((active, 0))));
 }
 
 /// What became of one edit.

@@ -191,13 +191,15 @@ impl Journal {
 /// The last seq that a batch's log items hold, if it holds any.
 pub(super) fn last_seq(items: &[Item<'_>]) -> Option<Seq> {
     let chunks = items.iter().filter(|item| item.space == LOG_SPACE && item.kind == ItemKind::Value);
-    let ends = chunks.filter_map(|item| {
-        let (first, part) = parse_log_key(item.key).ok()?;
-        // A long event lies in parts; its first one tells.
-        let count = if part == 0 { ChunkView::count_of(item.value)? } else { 1 };
-        Some(Seq(first.0.saturating_add(u64::from(count)).saturating_sub(1)))
-    });
-    ends.max()
+    chunks.filter_map(|item| last_of(item.key, item.value)).max()
+}
+
+/// The last seq that one item of the log holds.
+pub(super) fn last_of(key: &[u8], value: &[u8]) -> Option<Seq> {
+    let (first, part) = parse_log_key(key).ok()?;
+    // A long event lies in parts; its first one tells.
+    let count = if part == 0 { ChunkView::count_of(value)? } else { 1 };
+    Some(Seq(first.0.saturating_add(u64::from(count)).saturating_sub(1)))
 }
 
 struct Reader<'a> {

@@ -101,9 +101,12 @@ impl From<ReadError> for RepairError {
 /// Accepts the loss of everything after the last sound commit and starts a new lineage there.
 ///
 /// # Errors
-/// [`RepairError`]; then the ledger is as it was.
+/// [`RepairError`]; then the ledger is as it was, or it and its mark lie under the names where they are kept, and the
+/// next run makes the rest.
 pub fn accept_loss(data: &Path) -> Result<Accepted, RepairError> {
     let held = lock(data)?;
+    // Whatever it answers: a key file that must not be touched is told before anything is.
+    keyfile::is_past_mending(data)?;
     let ledger = data.join(LEDGER_FOLDER);
     // A ledger that is gone altogether is a loss like another.
     fs::create_dir_all(&ledger).map_err(|error| OpenError::io("create", &ledger, error))?;
@@ -138,8 +141,9 @@ pub fn accept_loss(data: &Path) -> Result<Accepted, RepairError> {
         };
         (begun.head, accepted)
     };
-    accepted.keys = keyfile::mend(data)?;
     exchange(data, &draft, &head, &accepted)?;
+    // Last: leases end with a new history, and one that was killed before it is made again because of the key file.
+    accepted.keys = keyfile::mend(data)?;
     drop(held);
     Ok(accepted)
 }
@@ -320,8 +324,10 @@ fn exchange(data: &Path, draft: &Path, head: &Head, accepted: &Accepted) -> Resu
             fs::rename(&path, path.with_extension("damaged")).map_err(|error| io("move aside", &path, error))?;
         }
     }
+    // Under its lasting name before the exchange: whatever ends this now, nothing clears the damaged ledger away.
+    fs::rename(draft, &accepted.kept).map_err(|error| io("keep", &accepted.kept, error))?;
     let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
-    rustix::fs::renameat_with(here, draft, here, &ledger, flags)
+    rustix::fs::renameat_with(here, &accepted.kept, here, &ledger, flags)
         .map_err(|error| io("exchange", &ledger, error.into()))?;
     let mark = data.join(TIP_FILE);
     let mut beside = accepted.kept.clone().into_os_string();
@@ -331,6 +337,5 @@ fn exchange(data: &Path, draft: &Path, head: &Head, accepted: &Accepted) -> Resu
         Ok(()) | Err(_) => {}
     }
     drop(Tip::create(&mark, head).map_err(|error| io("write", &mark, error))?);
-    fs::rename(draft, &accepted.kept).map_err(|error| io("keep", &accepted.kept, error))?;
     sync_folder(data)
 }

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use ::fjall::{Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::fjall::{OpenError, Options};
-use super::fjall_journal::{Found, Item, ItemKind, Journal, Then, journals, last_seq};
+use super::fjall_journal::{Found, Item, ItemKind, Journal, LOG_SPACE, Then, journals, last_of, last_seq};
 use super::fjall_log::Spaces;
 use super::fjall_open::{check_format, make_engine, open_engine};
 use super::fjall_tables as table;
 use crate::ledger::ids::Seq;
 
-/// The number of the log's keyspace, and of the others after it.
-const FIRST_SPACE: u64 = 1;
+/// The number of the first keyspace of ours, and of the others after it.
+const FIRST_SPACE: u64 = LOG_SPACE;
 /// So many keyspaces are there beside the engine's own, which is number 0.
 const SPACES: u64 = 6;
 
@@ -75,8 +75,10 @@ pub(super) fn inspect_journals(ledger: &Path, marked: Seq) -> io::Result<Journal
                     last_of_all = last.or(last_of_all);
                 }
                 Found::Flaw(flaw) => {
-                    let is_lost = last_of_all.is_some_and(|last| last < marked);
-                    if is_active && flaw.then == Then::Nothing && !is_lost {
+                    let may_be_torn = is_active && flaw.then == Then::Nothing;
+                    // A journal is new after a flush: what came before is in the tables alone.
+                    let reached = || last_of_all.map_or_else(|| last_in_tables(ledger), Ok);
+                    if may_be_torn && reached()? >= marked {
                         inspected.torn = Some((path.clone(), flaw.offset));
                     } else {
                         let (file, offset, what) = (path.clone(), flaw.offset, flaw.what);
@@ -88,6 +90,20 @@ pub(super) fn inspect_journals(ledger: &Path, marked: Seq) -> io::Result<Journal
         })?;
     }
     Ok(inspected)
+}
+
+/// The last event in the tables of the log.
+fn last_in_tables(ledger: &Path) -> io::Result<Seq> {
+    let mut last = Seq(0);
+    for (_, path) in table::tables(ledger)?.into_iter().filter(|(number, _)| *number == LOG_SPACE) {
+        table::walk(&fs::read(&path)?, |found| {
+            if let table::Found::Item(item) = found {
+                last = last.max(last_of(&item.key.user_key, &item.value).unwrap_or_default());
+            }
+            Ok::<_, io::Error>(())
+        })?;
+    }
+    Ok(last)
 }
 
 /// Cuts a batch off that was never acknowledged. The engine does the same with most of them, and refuses the database

@@ -146,6 +146,22 @@ pub fn load(data: &Path) -> Result<Keys, KeyFileError> {
     }
 }
 
+/// Would [`mend`] have to draw a new key? Changes nothing.
+///
+/// # Errors
+/// [`KeyFileError`] when the file is one that [`mend`] would not touch.
+pub fn is_past_mending(data: &Path) -> Result<bool, KeyFileError> {
+    match load(data) {
+        Ok(_) => Ok(false),
+        Err(KeyFileError::Missing(_)) => Ok(true),
+        Err(KeyFileError::Damaged { path, .. }) => {
+            let bytes = fs::read(&path).map_err(|source| KeyFileError::Io { path, source })?;
+            Ok(one_bit_away(&bytes).is_none())
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes the key file usable, at the price of its keys if need be; what was there is kept beside.
 ///
 /// # Errors
@@ -176,7 +192,7 @@ pub fn mend(data: &Path) -> Result<Mended, KeyFileError> {
 
 /// The key, if the file is sound but for one bit: the checksum is long enough to be sure.
 fn one_bit_away(bytes: &[u8]) -> Option<[u8; LEN]> {
-    let mut bytes = bytes.to_vec();
+    let mut bytes = Some(bytes).filter(|bytes| bytes.len() == FILE_LEN)?.to_vec();
     for place in 0..bytes.len() {
         for bit in 0..8 {
             *bytes.get_mut(place)? ^= 1 << bit;
