@@ -271,6 +271,7 @@ impl Config {
                 header_timeout: millis(self.api.header_timeout_ms),
                 body_timeout: millis(self.api.body_timeout_ms),
                 shutdown_grace: millis(self.stop.grace_ms),
+                ..api::Options::default()
             },
             guard: Guard {
                 agent_networks: self.egress.agent_networks.clone(),

@@ -85,14 +85,19 @@ where
     text.map(|text| text.parse().map_err(|error| wrong(name, error))).transpose()
 }
 
-fn words<T>(name: &str, text: Option<&String>, find: impl Fn(&str) -> Option<T>) -> ApiResult<Vec<T>> {
+fn words<T: Copy>(name: &str, text: Option<&String>, all: &[T], spell: fn(T) -> &'static str) -> ApiResult<Vec<T>> {
     let Some(text) = text else { return Ok(Vec::new()) };
-    text.split(',').map(|word| find(word).ok_or_else(|| wrong(name, format!("there is no {word:?}")))).collect()
+    let unknown = |word: &str| {
+        let shown: String = word.chars().take(40).collect();
+        let choice: Vec<_> = all.iter().map(|known| spell(*known)).collect();
+        wrong(name, format!("there is no {shown:?}; choose from {}", choice.join(", ")))
+    };
+    let find = |word: &str| all.iter().copied().find(|known| spell(*known) == word).ok_or_else(|| unknown(word));
+    text.split(',').map(find).collect()
 }
 
 impl Filter {
     fn new(app: &App, caller: &Caller, query: &ListQuery) -> ApiResult<Self> {
-        let class = |word: &str| FailureClass::ALL.into_iter().find(|class| class.name() == word);
         let label = match &query.label {
             None => None,
             Some(label) => match label.split_once(':') {
@@ -103,13 +108,13 @@ impl Filter {
         let moment = |at: Option<WireTime>| at.map(|at| app.ledger.from_wall(at.0));
         Ok(Self {
             namespace: caller.namespace.clone(),
-            states: words("state", query.state.as_ref(), StatusKind::from_name)?,
+            states: words("state", query.state.as_ref(), &StatusKind::ALL, StatusKind::name)?,
             capability: parsed("capability", query.capability.as_ref())?,
             agent: parsed("agent_id", query.agent_id.as_ref())?,
             session: parsed("session_id", query.session_id.as_ref())?,
             batch: parsed("batch_id", query.batch_id.as_ref())?,
             label,
-            classes: words("failure_class", query.failure_class.as_ref(), class)?,
+            classes: words("failure_class", query.failure_class.as_ref(), &FailureClass::ALL, FailureClass::name)?,
             after: moment(query.submitted_after),
             before: moment(query.submitted_before),
         })

@@ -28,6 +28,7 @@ pub mod openapi;
 mod policies;
 mod render;
 mod reports;
+pub mod room;
 pub mod schemas;
 pub mod server;
 #[cfg(test)]
@@ -69,6 +70,8 @@ pub struct Options {
     /// A request's body must have arrived by then; a caller that takes none of its answer for so long is cut off.
     /// Default 60 s.
     pub body_timeout: Duration,
+    /// Bytes of request bodies in memory at a time, over the whole hub. 256 MiB.
+    pub body_memory: usize,
     /// At a stop, open calls may finish within this. Default 10 s.
     pub shutdown_grace: Duration,
 }
@@ -80,6 +83,7 @@ impl Default for Options {
             max_connections: 10_000,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
+            body_memory: 256 << 20,
             shutdown_grace: Duration::from_secs(10),
         }
     }
@@ -117,6 +121,8 @@ pub struct Shared {
     pub guard: Arc<Guard>,
     /// Compiled schemas.
     pub schemas: Arc<SchemaCache>,
+    /// For the bodies of all calls.
+    pub room: room::Room,
 }
 
 impl Deref for App {
@@ -133,7 +139,8 @@ impl App {
     pub fn new(parts: Parts) -> Self {
         let Parts { ledger, options, metrics, secrets, guard } = parts;
         let schemas = Arc::new(SchemaCache::default());
-        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard, schemas }))
+        let room = room::Room::new(options.body_memory);
+        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard, schemas, room }))
     }
 }
 

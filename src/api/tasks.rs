@@ -71,10 +71,14 @@ pub(super) async fn submit_task(
     caller.require(Scope::Submit)?;
     let wait = preferred_wait(&headers, MAX_SYNC_S)?.map(Millis::secs);
     let key = idempotency_header(&headers)?;
-    let body: TaskBody<'_> = parse(&bytes)?;
     let origin = Origin { sync_wait: wait, batch: None, key };
-    let prepared = submit::prepare(&app, &caller, &body, &bytes, origin).await?;
+    let prepared = {
+        let body: TaskBody<'_> = parse(&bytes)?;
+        submit::prepare(&app, &caller, &body, &bytes, origin).await?
+    };
     let verdict = app.ledger.propose(prepared.intake).await;
+    // What waits for the task's end keeps no room.
+    drop(bytes);
     let accepted = submit::accepted(&app, &caller, verdict, prepared.warnings).await?;
     let Some(wait) = wait else { return Ok(answer(&accepted)) };
     let ended = end_of(&app, accepted.task, Duration::from_millis(wait.0)).await?;

@@ -127,25 +127,10 @@ pub(super) async fn claim(
     // Absent where no connection of the hub's own carries the call.
     let outbox = request.extensions().get::<Outbox>().cloned().unwrap_or_default();
     let bytes = report_bytes(&app, request).await?;
-    let body: ClaimBody<'_> = parse(&bytes)?;
-    let max = body.max.unwrap_or(1);
-    if !(1..=MAX_CLAIM).contains(&max) {
-        return Err(ApiError::field("/max", format!("is {max}; 1 to {MAX_CLAIM}")));
-    }
-    let wait = body.wait_ms.unwrap_or(0);
-    if wait > MAX_WAIT_MS {
-        return Err(ApiError::field("/wait_ms", format!("is {wait}; at most {MAX_WAIT_MS}")));
-    }
-    let who = Reporter { agent: agent.clone(), incarnation: Incarnation(body.incarnation) };
-    let bulk = Bulk::prepare(&caller, &who, &body.reports)?;
-    let load = body.load.map(|load| Load {
-        queue_depth: load.queue_depth,
-        in_flight: load.in_flight,
-        mean_latency: load.mean_latency_ms.map(Millis),
-    });
-    let request =
-        ClaimRequest { agent: caller.agent_key(agent), incarnation: who.incarnation, max, wait: Millis(wait), load };
+    let (who, bulk, request) = asked_for(&caller, agent, &bytes)?;
     let (intakes, slots) = bulk.split();
+    // What waits for work keeps no room.
+    drop(bytes);
     let answer = app.ledger.work(intakes, Some(request)).await?;
     let outcomes = slots.outcomes(answer.outcomes);
     match answer.claim {
@@ -163,6 +148,29 @@ pub(super) async fn claim(
         Some(Err(refusal)) => Err(refusal.into()),
         None => Err(Code::Internal.into()),
     }
+}
+
+/// Who claims, what it reports, and what it asks for.
+fn asked_for(caller: &Caller, agent: AgentId, bytes: &[u8]) -> ApiResult<(Reporter, Bulk, ClaimRequest)> {
+    let body: ClaimBody<'_> = parse(bytes)?;
+    let max = body.max.unwrap_or(1);
+    if !(1..=MAX_CLAIM).contains(&max) {
+        return Err(ApiError::field("/max", format!("is {max}; 1 to {MAX_CLAIM}")));
+    }
+    let wait = body.wait_ms.unwrap_or(0);
+    if wait > MAX_WAIT_MS {
+        return Err(ApiError::field("/wait_ms", format!("is {wait}; at most {MAX_WAIT_MS}")));
+    }
+    let who = Reporter { agent: agent.clone(), incarnation: Incarnation(body.incarnation) };
+    let bulk = Bulk::prepare(caller, &who, &body.reports)?;
+    let load = body.load.map(|load| Load {
+        queue_depth: load.queue_depth,
+        in_flight: load.in_flight,
+        mean_latency: load.mean_latency_ms.map(Millis),
+    });
+    let request =
+        ClaimRequest { agent: caller.agent_key(agent), incarnation: who.incarnation, max, wait: Millis(wait), load };
+    Ok((who, bulk, request))
 }
 
 /// Writes the tasks with payloads and leases. From here on the release guard holds them until they have left.

@@ -16,6 +16,7 @@ mod feed;
 mod handing;
 mod input;
 mod lists;
+mod memory;
 mod namespaces;
 mod probes;
 mod repeats;

@@ -6,9 +6,9 @@ use http_body_util::BodyExt as _;
 
 use super::super::App;
 use super::super::error::{ApiError, ApiResult, Code};
-use super::super::extract::{Caller, MAX_BODY};
+use super::super::extract::{Caller, MAX_BODY, announced};
 use super::intake::{Begun, CHUNK, Line, OpenBatch};
-use super::{BatchAnswer, BatchHead, MAX_BATCH, MAX_LINES, callback, head_line, keyed_lines, room, too_many_lines};
+use super::{BatchAnswer, BatchHead, MAX_BATCH, MAX_LINES, callback, head_line, keyed_lines, too_many_lines, turn};
 
 /// Lines are proposed once they are so many bytes together, even if they are few.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -83,7 +83,8 @@ pub(super) async fn stream(app: &App, caller: &Caller, headers: &HeaderMap, body
     };
     if head.as_ref().is_some_and(|head| head.idempotency_key.is_some()) {
         // The key is compared by the whole body: read it whole, as with the header.
-        let _room = room(headers).await?;
+        let _turn = turn(headers).await?;
+        let _room = app.room.take(announced(headers).unwrap_or(MAX_BATCH).min(MAX_BATCH)).await?;
         let whole = rest(&mut stream, first, pending).await?;
         return keyed_lines(app, caller, whole.into(), None).await;
     }

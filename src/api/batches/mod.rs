@@ -32,7 +32,7 @@ use crate::ledger::time::Millis;
 use super::App;
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::Json;
-use super::extract::{Caller, NoQuery, expect_content_type, parse, read_body};
+use super::extract::{Caller, NoQuery, announced, expect_content_type, parse, read_body};
 use super::submission::{CallbackBody, Faults, callback_spec};
 use super::submit::{self, NamedKey, draw_id, invalid};
 use super::tasks::idempotency_header;
@@ -45,10 +45,10 @@ pub(crate) use crate::ledger::machine::batch::MAX_LINES;
 
 /// The longest request body of a batch (semantics 32).
 pub(super) const MAX_BATCH: usize = 64 << 20;
-/// Bodies up to here are read without asking for room.
+/// Batches up to here need no turn.
 const SMALL: usize = 2 << 20;
-/// Large bodies in memory at a time: 512 MiB at most.
-static ROOM: Semaphore = Semaphore::const_new(8);
+/// Larger ones are read two at a time, so that half of the room for bodies is left for everybody else.
+static TURNS: Semaphore = Semaphore::const_new(2);
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(submit_batch)).routes(routes!(view::get_batch))
@@ -123,13 +123,13 @@ pub(super) async fn submit_batch(
     let header = idempotency_header(&parts.headers)?;
     let answer = match (kind, header) {
         ("application/json", header) => {
-            let _room = room(&parts.headers).await?;
+            let _turn = turn(&parts.headers).await?;
             let bytes = read_body(&parts.headers, body, MAX_BATCH, &app).await?;
             json(&app, &caller, &bytes, header).await?
         }
         // A key is compared by the whole body, so the whole body is read before anything is taken.
         (_, Some(key)) => {
-            let _room = room(&parts.headers).await?;
+            let _turn = turn(&parts.headers).await?;
             let bytes = read_body(&parts.headers, body, MAX_BATCH, &app).await?;
             keyed_lines(&app, &caller, bytes, Some(key)).await?
         }
@@ -138,14 +138,13 @@ pub(super) async fn submit_batch(
     Ok(respond(&answer))
 }
 
-/// Room for a large body; small ones need not ask.
-async fn room(headers: &HeaderMap) -> ApiResult<Option<tokio::sync::SemaphorePermit<'static>>> {
-    let announced = headers.get(axum::http::header::CONTENT_LENGTH);
-    let announced = announced.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
-    if announced.is_some_and(|len| len <= SMALL) {
+/// The turn of a large body; small ones need none.
+async fn turn(headers: &HeaderMap) -> ApiResult<Option<tokio::sync::SemaphorePermit<'static>>> {
+    if announced(headers).is_some_and(|len| len <= SMALL) {
         return Ok(None);
     }
-    ROOM.try_acquire()
+    TURNS
+        .try_acquire()
         .map(Some)
         .map_err(|_| ApiError::new(Code::Busy, "too many large batches at a time").retry_after(Millis::secs(2)))
 }

@@ -130,19 +130,26 @@ pub fn expect_content_type(headers: &HeaderMap, taken: &[&'static str]) -> ApiRe
         .ok_or_else(|| ApiError::new(Code::UnsupportedMediaType, format!("send {} in UTF-8", taken.join(" or "))))
 }
 
-/// Reads a whole body of at most `limit` bytes within the hub's body timeout.
+/// The length of the body, if it was told.
+#[must_use]
+pub fn announced(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok())
+}
+
+/// Reads a whole body of at most `limit` bytes within the hub's body timeout. While it is large it has its room.
 ///
 /// # Errors
-/// 413 `body-too-large`, 408 `request-timeout`, 400 when the connection breaks.
+/// 413 `body-too-large`, 503 `busy` when bodies have no room, 408 `request-timeout`, 400 when the connection breaks.
 pub async fn read_body(headers: &HeaderMap, body: Body, limit: usize, app: &App) -> ApiResult<Bytes> {
     let too_large = || ApiError::new(Code::BodyTooLarge, format!("the limit is {limit} bytes")).fact("limit", limit);
-    let announced = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
+    let announced = announced(headers);
     if announced.is_some_and(|len| len > limit) {
         return Err(too_large());
     }
+    let room = app.room.take(announced.unwrap_or(limit)).await?;
     let collected = http_body_util::Limited::new(body, limit).collect();
     match tokio::time::timeout(app.options.body_timeout, collected).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Ok(whole)) => Ok(room.with(whole.to_bytes())),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(ApiError::new(Code::MalformedRequest, "the body broke off")),
         Err(_) => Err(Code::RequestTimeout.into()),

@@ -18,7 +18,9 @@ use super::App;
 use super::error::{ApiError, Code};
 
 pub use caller::{Bearer, Caller};
-pub use json::{Json, JsonBytes, MAX_BODY, MaybeJson, WithBytes, expect_content_type, parse, parse_checked, read_body};
+pub use json::{
+    Json, JsonBytes, MAX_BODY, MaybeJson, WithBytes, announced, expect_content_type, parse, parse_checked, read_body,
+};
 pub use prefer::preferred_wait;
 pub use strict::MAX_DEPTH;
 pub use time::WireTime;
