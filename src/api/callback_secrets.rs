@@ -105,7 +105,7 @@ fn shown(status: StatusCode, name: String, secret: &CallbackSecret) -> Response 
 }
 
 /// Make a named secret.
-#[utoipa::path(post, path = "/v1/callback-secrets", tag = "callback-secrets", request_body = NewSecret,
+#[utoipa::path(post, path = "/v1/callback-secrets", operation_id = "create_callback_secret", tag = "callback-secrets", request_body = NewSecret,
     responses((status = 201, body = ShownSecret)))]
 async fn create(
     State(app): State<App>,
@@ -122,7 +122,7 @@ async fn create(
 }
 
 /// Names, never secrets.
-#[utoipa::path(get, path = "/v1/callback-secrets", tag = "callback-secrets",
+#[utoipa::path(get, path = "/v1/callback-secrets", operation_id = "list_callback_secrets", tag = "callback-secrets",
     responses((status = 200, body = Page<SecretBody>)))]
 async fn list(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<Json<Page<SecretBody>>> {
     caller.require(Scope::Admin)?;
@@ -132,7 +132,7 @@ async fn list(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<J
 }
 
 /// Give a name a new secret.
-#[utoipa::path(post, path = "/v1/callback-secrets/{name}/rotate", tag = "callback-secrets",
+#[utoipa::path(post, path = "/v1/callback-secrets/{name}/rotate", operation_id = "rotate_callback_secret", tag = "callback-secrets",
     request_body = RotateSecret, params(("name" = String, Path)),
     responses((status = 200, body = ShownSecret)))]
 async fn rotate(
@@ -156,7 +156,7 @@ async fn rotate(
 }
 
 /// Delete a name at once.
-#[utoipa::path(delete, path = "/v1/callback-secrets/{name}", tag = "callback-secrets",
+#[utoipa::path(delete, path = "/v1/callback-secrets/{name}", operation_id = "delete_callback_secret", tag = "callback-secrets",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(State(app): State<App>, caller: Caller, Id(name): Id<String>, _: NoQuery) -> ApiResult<StatusCode> {
     caller.require(Scope::Admin)?;

@@ -210,7 +210,7 @@ pub(super) struct Redriven {
 
 /// Sends a settled callback again: same id, same content, a fresh round of tries.
 #[utoipa::path(
-    post, path = "/v1/callbacks/{callback_id}/redrive", tag = "callbacks", params(("callback_id" = String, Path)),
+    post, path = "/v1/callbacks/{callback_id}/redrive", operation_id = "redrive_callback", tag = "callbacks", params(("callback_id" = String, Path)),
     responses((status = 202, body = Redriven))
 )]
 pub(super) async fn redrive(

@@ -121,7 +121,7 @@ struct Node {
 }
 
 /// Who keeps the ledger, and how far it is.
-#[utoipa::path(get, path = "/v1/cluster", tag = "health",
+#[utoipa::path(get, path = "/v1/cluster", operation_id = "get_cluster", tag = "health",
     responses((status = 200, body = Cluster)))]
 async fn cluster(State(app): State<App>, bearer: Bearer, _: NoQuery) -> ApiResult<Json<Cluster>> {
     bearer.require(Scope::Read)?;

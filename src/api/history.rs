@@ -66,7 +66,7 @@ struct History {
 
 /// Every event of a task, in order.
 #[utoipa::path(
-    get, path = "/v1/tasks/{reach_id}/history", tag = "audit", params(("reach_id" = String, Path), HistoryQuery),
+    get, path = "/v1/tasks/{reach_id}/history", operation_id = "get_history", tag = "audit", params(("reach_id" = String, Path), HistoryQuery),
     responses((status = 200, description = "As JSON, one event a line, or a timeline to read", content((History = "application/json"), (String = "application/x-ndjson"), (String = "text/plain"))))
 )]
 pub(super) async fn history(
@@ -184,7 +184,7 @@ struct Item {
 /// The events of the namespace, strictly rising by seq: NDJSON by default, an endless stream with
 /// `Accept: text/event-stream`.
 #[utoipa::path(
-    get, path = "/v1/events", tag = "audit",
+    get, path = "/v1/events", operation_id = "list_events", tag = "audit",
     params(FeedQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Goes on after this seq")),
     responses(
         (status = 200, description = "One event a line, or server-sent events; `Reach-After` says how far was looked", content((String = "application/x-ndjson"), (String = "text/event-stream"))),

@@ -40,7 +40,7 @@ struct Move {
 }
 
 /// States and moves.
-#[utoipa::path(get, path = "/v1/machine", tag = "docs",
+#[utoipa::path(get, path = "/v1/machine", operation_id = "get_machine", tag = "docs",
     responses((status = 200, body = Machine)))]
 async fn machine(bearer: Bearer, _: NoQuery) -> ApiResult<Json<Machine>> {
     bearer.require(Scope::Read)?;

@@ -73,7 +73,7 @@ struct Holding {
 }
 
 /// The rules of the call's namespace.
-#[utoipa::path(get, path = "/v1/policies", tag = "policies",
+#[utoipa::path(get, path = "/v1/policies", operation_id = "get_policies", tag = "policies",
     responses((status = 200, body = Holding)))]
 async fn read(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<Json<Holding>> {
     caller.require_one_of(&[Scope::Read, Scope::Operate])?;
@@ -82,7 +82,7 @@ async fn read(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<J
 }
 
 /// Replace the rules of the call's namespace.
-#[utoipa::path(put, path = "/v1/policies", tag = "policies", request_body = Replace,
+#[utoipa::path(put, path = "/v1/policies", operation_id = "put_policies", tag = "policies", request_body = Replace,
     responses((status = 200, body = Holding)))]
 async fn replace(
     State(app): State<App>,

@@ -203,7 +203,7 @@ impl NewToken {
 }
 
 /// Make a token; its secret is in this answer only.
-#[utoipa::path(post, path = "/v1/tokens", tag = "tokens", request_body = NewToken,
+#[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = NewToken,
     responses((status = 201, body = Shown)))]
 async fn create(State(app): State<App>, caller: Caller, _: NoQuery, Json(body): Json<NewToken>) -> ApiResult<Response> {
     caller.require(Scope::Admin)?;
@@ -239,7 +239,7 @@ struct ListTokens {
 }
 
 /// Tokens of the namespace; those of every namespace only to a caller that holds there.
-#[utoipa::path(get, path = "/v1/tokens", tag = "tokens", params(ListTokens),
+#[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens", params(ListTokens),
     responses((status = 200, body = Page<TokenBody>)))]
 async fn list(
     State(app): State<App>,
@@ -292,7 +292,7 @@ fn within_reach(app: &App, caller: &Caller, id: &TokenId) -> ApiResult<()> {
 }
 
 /// End a token at once.
-#[utoipa::path(delete, path = "/v1/tokens/{token_id}", tag = "tokens", params(("token_id" = String, Path)),
+#[utoipa::path(delete, path = "/v1/tokens/{token_id}", operation_id = "revoke_token", tag = "tokens", params(("token_id" = String, Path)),
     responses((status = 200, body = Revoked)))]
 async fn revoke(State(app): State<App>, caller: Caller, Id(id): Id<TokenId>, _: NoQuery) -> ApiResult<Json<Revoked>> {
     caller.require(Scope::Admin)?;
@@ -309,7 +309,7 @@ struct Rotate {
 }
 
 /// Give a token a new secret.
-#[utoipa::path(post, path = "/v1/tokens/{token_id}/rotate", tag = "tokens", request_body = Rotate,
+#[utoipa::path(post, path = "/v1/tokens/{token_id}/rotate", operation_id = "rotate_token", tag = "tokens", request_body = Rotate,
     params(("token_id" = String, Path)),
     responses((status = 200, body = Shown)))]
 async fn rotate(

@@ -112,7 +112,7 @@ struct Claimed {
 
 /// Asks for work: waits up to `wait_ms`, hands over tasks under leases. An empty list when the wait is over.
 #[utoipa::path(
-    post, path = "/v1/agents/{agent_id}/claim", tag = "work", params(("agent_id" = String, Path)), request_body = ClaimBody<'static>,
+    post, path = "/v1/agents/{agent_id}/claim", operation_id = "claim_tasks", tag = "work", params(("agent_id" = String, Path)), request_body = ClaimBody<'static>,
     responses((status = 200, body = Claimed))
 )]
 pub(super) async fn claim(
@@ -333,7 +333,7 @@ impl Slots {
 
 /// Reports in bulk, an outcome each.
 #[utoipa::path(
-    post, path = "/v1/work/reports", tag = "work", request_body = BulkBody<'static>,
+    post, path = "/v1/work/reports", operation_id = "report_work", tag = "work", request_body = BulkBody<'static>,
     responses((status = 200, body = Outcomes))
 )]
 pub(super) async fn bulk(
@@ -403,7 +403,7 @@ async fn single(app: &App, caller: &Caller, id: ReachId, op: Op, bytes: &[u8]) -
 
 /// The agent starts: without this answer it must not.
 #[utoipa::path(
-    post, path = "/v1/tasks/{reach_id}/ack", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
+    post, path = "/v1/tasks/{reach_id}/ack", operation_id = "ack_task", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
     responses((status = 200, body = Taken))
 )]
 pub(super) async fn ack(
@@ -418,7 +418,7 @@ pub(super) async fn ack(
 
 /// The agent reached a stage.
 #[utoipa::path(
-    post, path = "/v1/tasks/{reach_id}/progress", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
+    post, path = "/v1/tasks/{reach_id}/progress", operation_id = "report_progress", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
     responses((status = 200, body = Taken))
 )]
 pub(super) async fn progress(
@@ -433,7 +433,7 @@ pub(super) async fn progress(
 
 /// The agent succeeded.
 #[utoipa::path(
-    post, path = "/v1/tasks/{reach_id}/complete", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
+    post, path = "/v1/tasks/{reach_id}/complete", operation_id = "complete_task", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
     responses(
         (status = 200, body = Taken),
     )
@@ -452,7 +452,7 @@ pub(super) async fn complete(
 
 /// The agent failed.
 #[utoipa::path(
-    post, path = "/v1/tasks/{reach_id}/fail", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
+    post, path = "/v1/tasks/{reach_id}/fail", operation_id = "fail_task", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
     responses((status = 200, body = Taken))
 )]
 pub(super) async fn fail(
@@ -467,7 +467,7 @@ pub(super) async fn fail(
 
 /// The agent gives the task back.
 #[utoipa::path(
-    post, path = "/v1/tasks/{reach_id}/release", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
+    post, path = "/v1/tasks/{reach_id}/release", operation_id = "release_task", tag = "work", params(("reach_id" = String, Path)), request_body = ReportBody<'static>,
     responses((status = 200, body = Taken))
 )]
 pub(super) async fn release(

@@ -80,6 +80,38 @@ fn a_flipped_bit_in_the_journal_is_named_and_one_command_brings_the_hub_back() {
 }
 
 #[test]
+fn a_ledger_of_which_nothing_is_left_begins_anew_and_its_hub_starts() {
+    let (_folder, data) = folder();
+    std::fs::remove_dir_all(data.join("ledger")).expect("removed");
+    std::fs::remove_dir_all(data.join("snapshots")).unwrap_or_default();
+    assert_eq!(code(&serve(&data)), 65);
+    let repaired = on(&data, &["repair", "--accept-loss", "--output", "json"]);
+    assert_eq!(code(&repaired), 0, "{}", stderr(&repaired));
+    let repaired: Value = serde_json::from_str(&stdout(&repaired)).expect("JSON on stdout");
+    assert_eq!(repaired["at_seq"], 0, "{repaired}");
+    assert_eq!(verified(&data).0, 0);
+    let hub = Hub::dev(&data);
+    assert_eq!(hub.json(&["tasks", "list"]).as_array().map(Vec::len), Some(0));
+    assert_eq!(hub.stop(), 0);
+}
+
+#[test]
+fn a_folder_that_is_no_data_folder_is_neither_verified_nor_repaired() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in [None, Some("notes.txt")] {
+        if let Some(file) = file {
+            std::fs::write(folder.path().join(file), "hello").expect("written");
+        }
+        for args in [&["verify"][..], &["repair", "--accept-loss"][..]] {
+            let output = on(folder.path(), args);
+            assert_eq!(code(&output), 3, "{}", stderr(&output));
+            assert!(stderr(&output).contains("no data folder"), "{}", stderr(&output));
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), usize::from(file.is_some()));
+    }
+}
+
+#[test]
 fn a_flipped_bit_in_the_key_file_is_refused_named_and_put_right_without_a_loss() {
     let (_folder, data) = folder();
     let before = std::fs::read(data.join("keys")).expect("readable");

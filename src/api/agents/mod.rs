@@ -60,7 +60,7 @@ struct Registered {
 }
 
 /// Register an agent, or replace its declaration.
-#[utoipa::path(post, path = "/v1/agents", tag = "agents", request_body = Register,
+#[utoipa::path(post, path = "/v1/agents", operation_id = "register_agent", tag = "agents", request_body = Register,
     responses((status = 200, body = Registered)))]
 async fn register(
     State(app): State<App>,
@@ -211,7 +211,7 @@ impl Heartbeat {
 }
 
 /// Say that the process lives.
-#[utoipa::path(post, path = "/v1/agents/{agent_id}/heartbeat", tag = "agents", request_body = Heartbeat,
+#[utoipa::path(post, path = "/v1/agents/{agent_id}/heartbeat", operation_id = "send_heartbeat", tag = "agents", request_body = Heartbeat,
     params(("agent_id" = String, Path)),
     responses((status = 200, body = BeatBody)))]
 async fn heartbeat(
@@ -271,7 +271,7 @@ struct Standing {
 }
 
 /// No new work; running work may finish.
-#[utoipa::path(post, path = "/v1/agents/{agent_id}/drain", tag = "agents", request_body = Drain,
+#[utoipa::path(post, path = "/v1/agents/{agent_id}/drain", operation_id = "drain_agent", tag = "agents", request_body = Drain,
     params(("agent_id" = String, Path)),
     responses((status = 200, body = Standing)))]
 async fn drain(
@@ -302,7 +302,7 @@ struct Offline {
 }
 
 /// Say goodbye: out of routing at once.
-#[utoipa::path(post, path = "/v1/agents/{agent_id}/offline", tag = "agents", request_body = Offline,
+#[utoipa::path(post, path = "/v1/agents/{agent_id}/offline", operation_id = "take_agent_offline", tag = "agents", request_body = Offline,
     params(("agent_id" = String, Path)),
     responses((status = 200, body = Standing)))]
 async fn offline(
@@ -319,7 +319,7 @@ async fn offline(
 }
 
 /// Take an agent out of the registry; its history stays.
-#[utoipa::path(delete, path = "/v1/agents/{agent_id}", tag = "agents",
+#[utoipa::path(delete, path = "/v1/agents/{agent_id}", operation_id = "deregister_agent", tag = "agents",
     params(("agent_id" = String, Path)),
     responses((status = 200, body = Standing)))]
 async fn deregister(

@@ -118,7 +118,7 @@ impl Narrow {
 }
 
 /// Agents by id.
-#[utoipa::path(get, path = "/v1/agents", tag = "agents", params(Filter),
+#[utoipa::path(get, path = "/v1/agents", operation_id = "list_agents", tag = "agents", params(Filter),
     responses((status = 200, body = Page<Summary>)))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -203,7 +203,7 @@ pub(super) struct Detail {
 }
 
 /// One agent, whatever its standing.
-#[utoipa::path(get, path = "/v1/agents/{agent_id}", tag = "agents", params(("agent_id" = String, Path)),
+#[utoipa::path(get, path = "/v1/agents/{agent_id}", operation_id = "get_agent", tag = "agents", params(("agent_id" = String, Path)),
     responses((status = 200, body = Detail)))]
 pub(super) async fn one(
     State(app): State<App>,

@@ -108,8 +108,23 @@ async fn docs(_: NoQuery) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::super::error::Code;
     use super::*;
+
+    /// Clients are generated from them; OpenAPI 3.1 requires that they differ.
+    #[test]
+    fn every_operation_has_an_id_of_its_own_that_names_its_thing() {
+        let mut seen = BTreeSet::new();
+        for (path, item) in document()["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values() {
+                let id = operation["operationId"].as_str().unwrap().to_owned();
+                assert!(!path.starts_with("/v1/") || id.contains('_'), "{path}: {id}");
+                assert!(seen.insert(id.clone()), "{path}: {id} is there twice");
+            }
+        }
+    }
 
     #[test]
     fn the_document_is_openapi_3_1_and_every_operation_names_its_summary_and_answers() {

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use agent_reach::config::Config;
 use agent_reach::hub::folder::{Repaired, accept_loss, verify};
+use agent_reach::ledger::store::LEDGER_FOLDER;
+use agent_reach::ledger::store::keyfile::KEY_FILE;
+use agent_reach::ledger::store::tip::TIP_FILE;
 use agent_reach::ledger::store::verify::{Accepted, Lost, Mended, Problem, RepairError, VerifyReport};
 use clap::Args;
 use serde_json::{Value, json};
@@ -150,7 +153,9 @@ fn folder(named: Option<&Path>) -> Outcome<PathBuf> {
         Some(path) => path.to_owned(),
         None => Config::load(None).map_err(|error| Failure::Other(Code::Usage, error.to_string()))?.data,
     };
-    if data.is_dir() {
+    // A mistyped path must not be taken for a ledger that is gone, and made into one.
+    let parts = [LEDGER_FOLDER, TIP_FILE, KEY_FILE];
+    if parts.iter().any(|part| data.join(part).exists()) {
         Ok(data)
     } else {
         Err(Failure::Other(Code::NotFound, format!("there is no data folder {}", data.display())))

@@ -28,6 +28,7 @@ use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::event::EventBody;
 use crate::ledger::machine::index::Departures;
 use crate::ledger::machine::step::{apply, step};
+use crate::ledger::time::{Clock as _, SystemClock};
 
 const SCRATCH: &str = "repair.scratch";
 
@@ -293,7 +294,9 @@ fn begin(new: &Spaces, mut state: State, loss: Loss<'_>) -> Result<Begun, Repair
         },
         payloads,
     };
-    let done = step(&mut state, &Proposal::by_hub(None, command), loss.good.at)
+    // A history of which nothing is left has no time to go on from.
+    let at = if loss.good.seq == Seq::default() { SystemClock.wall() } else { loss.good.at };
+    let done = step(&mut state, &Proposal::by_hub(None, command), at)
         .map_err(|error| RepairError::Impossible(error.to_string()))?;
     let mut head = loss.good;
     let mut begun = Begun { head, orphaned: 0, payloads_lost: 0 };
