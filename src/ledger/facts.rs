@@ -24,12 +24,7 @@ const LOOKED_AT: usize = 128;
 /// # Errors
 /// [`ReadError`] when the disk fails: then nothing can be decided.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the commands that need no fact are the many")]
-pub(in crate::ledger) fn fill(
-    proposal: &mut Proposal,
-    state: &State,
-    store: &dyn Store,
-    keys: &Keys,
-) -> Result<(), ReadError> {
+pub fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, keys: &Keys) -> Result<(), ReadError> {
     let namespace = proposal.namespace.clone();
     match &mut proposal.command {
         Command::SubmitTask { submission, bound } => {
@@ -98,7 +93,8 @@ fn is_stale(stored: &StoredEvent) -> bool {
 }
 
 /// The rows of what left memory after `base`.
-pub(in crate::ledger) fn rows(state: &State, base: Seq) -> Rows {
+#[must_use]
+pub fn rows(state: &State, base: Seq) -> Rows {
     let sealed = state.sealed(base);
     Rows {
         finished: sealed.tasks,
@@ -111,7 +107,8 @@ pub(in crate::ledger) fn rows(state: &State, base: Seq) -> Rows {
 
 /// Any accepted call that names agent and current incarnation counts as a heartbeat (semantics 3).
 #[expect(clippy::wildcard_enum_match_arm, reason = "the commands that name no agent are the many")]
-pub(in crate::ledger) fn beat_of(proposal: &Proposal, state: &State) -> Option<Note> {
+#[must_use]
+pub fn beat_of(proposal: &Proposal, state: &State) -> Option<Note> {
     let (agent, incarnation) = match &proposal.command {
         Command::RegisterAgent { agent, .. } => (agent, None),
         Command::Heartbeat { agent, incarnation, .. } => (agent, Some(*incarnation)),

@@ -27,7 +27,7 @@ pub mod boot;
 pub mod canonical;
 mod claims;
 pub mod committer;
-mod facts;
+pub mod facts;
 mod fresh;
 pub mod handle;
 pub mod ids;

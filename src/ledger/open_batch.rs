@@ -2,7 +2,6 @@
 
 use crate::ledger::committer::{Pending, Show};
 use crate::ledger::ids::Seq;
-use crate::ledger::machine::decision::{Answer, ReceiptOf};
 use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::store::block::{TARGET_COMMIT_BYTES, TARGET_COMMIT_EVENTS};
 use crate::ledger::store::codec::MAX_EVENT_FRAME;
@@ -62,28 +61,6 @@ impl OpenBatch {
     /// Is there nothing in it that anybody waits for?
     pub(in crate::ledger) fn is_idle(&self) -> bool {
         self.events.is_empty() && self.pending.is_empty() && self.show == Show::Events
-    }
-}
-
-/// Which receipt an answer gives, of a step that wrote the events `first..=last` (none if `last` lies before `first`).
-pub(in crate::ledger) fn receipt_of(answer: &Answer, first: Seq, last: Seq) -> Option<Seq> {
-    let wrote = last >= first;
-    match answer {
-        Answer::Reported { receipt, .. } => match receipt {
-            ReceiptOf::Last => wrote.then_some(last),
-            ReceiptOf::First => wrote.then_some(first),
-            ReceiptOf::Earlier(seq) => Some(*seq),
-            ReceiptOf::None => None,
-        },
-        Answer::Replayed { receipt, .. } => Some(*receipt),
-        Answer::Beat(_) => None,
-        Answer::Registered { .. }
-        | Answer::Submitted { .. }
-        | Answer::Dispatched { .. }
-        | Answer::Task { .. }
-        | Answer::BatchOpened
-        | Answer::BatchClosed
-        | Answer::Done => wrote.then_some(first),
     }
 }
 

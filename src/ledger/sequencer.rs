@@ -27,7 +27,7 @@ use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::step::step;
-use crate::ledger::open_batch::{OpenBatch, receipt_of};
+use crate::ledger::open_batch::OpenBatch;
 use crate::ledger::planner::{Note, Planner};
 use crate::ledger::store::Store;
 use crate::ledger::time::{LedgerClock, Millis};
@@ -230,7 +230,7 @@ impl Sequencer {
             if let Some(beat) = facts::beat_of(&proposal, &self.state) {
                 self.note(&beat);
             }
-            let receipt = receipt_of(answer, first, last);
+            let receipt = answer.receipt(first, last);
             return Ok(Ok((answer.clone(), receipt)));
         }
         Ok(answer.map(|answer| (answer, None)).map_err(Refusal::Rejected))

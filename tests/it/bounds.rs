@@ -1,9 +1,10 @@
 //! What a bound does when it is reached: a clear answer, nothing lost, and everything taken again by itself.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_reach::hub::{FirstToken, Home};
+use agent_reach::hub::{FirstToken, Home, Options};
 use agent_reach::ledger::keys::Keys;
 use agent_reach::ledger::store::memory::MemoryStore;
 use agent_reach::ledger::store::{Space, Store as _};
@@ -16,6 +17,12 @@ const POLICY: &str = "/v1/policies";
 
 async fn submit(world: &World, qos: &str) -> Answer {
     world.dev.post("/v1/tasks", json!({"capability": "slow.work", "qos": qos, "wait_for_agent": true})).await
+}
+
+/// A hub over this store, whose other files are in this folder.
+fn home(store: &Arc<MemoryStore>, folder: &Path) -> impl FnOnce(&mut Options) + use<> {
+    let (store, folder) = (Arc::clone(store), folder.to_owned());
+    move |options| options.home = Home::Given { store, keys: Keys::from_master(&[7; 32]), folder }
 }
 
 /// Asks until the answer is the wanted one; the guardian looks at the disk four times a second.
@@ -108,12 +115,7 @@ async fn semantics_22_an_agent_holds_no_more_than_its_max_pending_and_room_comes
 #[tokio::test]
 async fn semantics_30_a_full_disk_refuses_submits_serves_reads_and_resumes_by_itself() {
     let store = Arc::new(MemoryStore::new());
-    let given = Arc::clone(&store);
-    let world = World::start_with(move |options| {
-        let folder = tempfile::tempdir().unwrap().keep();
-        options.home = Home::Given { store: given, keys: Keys::from_master(&[7; 32]), folder };
-    })
-    .await;
+    let world = World::start_with(home(&store, &tempfile::tempdir().unwrap().keep())).await;
     let first = submit(&world, "normal").await.json();
     store.set_space(Some(Space { free: 1 << 30, total: 1 << 40 }));
     let refused = until_status(&world, 507).await;
@@ -133,12 +135,7 @@ async fn semantics_30_a_full_disk_refuses_submits_serves_reads_and_resumes_by_it
 #[tokio::test]
 async fn semantics_30_a_full_disk_refuses_whatever_would_write_secrets_included() {
     let store = Arc::new(MemoryStore::new());
-    let given = Arc::clone(&store);
-    let world = World::start_with(move |options| {
-        let folder = tempfile::tempdir().unwrap().keep();
-        options.home = Home::Given { store: given, keys: Keys::from_master(&[7; 32]), folder };
-    })
-    .await;
+    let world = World::start_with(home(&store, &tempfile::tempdir().unwrap().keep())).await;
     let made = world.dev.post("/v1/callback-secrets", json!({"name": "travel"})).await;
     assert_eq!(made.status, 201, "{}", made.text);
     store.set_space(Some(Space { free: 1 << 30, total: 1 << 40 }));
@@ -164,19 +161,13 @@ async fn semantics_30_a_full_disk_refuses_whatever_would_write_secrets_included(
 async fn semantics_30_a_start_on_a_full_disk_serves_reads_writes_nothing_and_goes_on_when_there_is_room() {
     let store = Arc::new(MemoryStore::new());
     let folder = tempfile::tempdir().unwrap().keep();
-    let home = |store: &Arc<MemoryStore>| {
-        let (store, folder) = (Arc::clone(store), folder.clone());
-        move |options: &mut agent_reach::hub::Options| {
-            options.home = Home::Given { store, keys: Keys::from_master(&[7; 32]), folder };
-        }
-    };
-    let world = World::start_with(home(&store)).await;
+    let world = World::start_with(home(&store, &folder)).await;
     let first = submit(&world, "normal").await.json();
     let id = first["reach_id"].as_str().unwrap();
     world.stop().await;
     let before = store.head();
     store.set_space(Some(Space { free: 1 << 30, total: 1 << 40 }));
-    let world = World::start_with(home(&store)).await;
+    let world = World::start_with(home(&store, &folder)).await;
     assert_eq!(world.dev.get(&format!("/v1/tasks/{id}")).await.status, 200, "reads go on");
     let ready = world.dev.get("/readyz").await;
     assert_eq!((ready.status, &ready.json()["phase"]), (503, &json!("disk-full")), "{}", ready.text);
@@ -186,7 +177,7 @@ async fn semantics_30_a_start_on_a_full_disk_serves_reads_writes_nothing_and_goe
     assert_eq!(cancelled.status, 507, "before its first event a start takes nothing: {}", cancelled.text);
     world.stop().await;
     assert_eq!(store.head(), before, "nothing was written, not even a goodbye");
-    let world = World::start_with(home(&store)).await;
+    let world = World::start_with(home(&store, &folder)).await;
     store.set_space(Some(Space { free: 1 << 39, total: 1 << 40 }));
     until_status(&world, 202).await;
     assert_eq!(world.dev.get("/readyz").await.status, 200);
@@ -203,10 +194,10 @@ async fn semantics_30_a_start_that_had_room_at_last_and_fails_all_the_same_ends_
     let folder = tempfile::tempdir().unwrap();
     // The first token can't be written there.
     std::fs::create_dir(folder.path().join("admin-token")).unwrap();
-    let (given, data) = (Arc::clone(&store), folder.path().to_owned());
+    let at_home = home(&store, folder.path());
     let mut world = World::start_with(move |options| {
         options.first_token = FirstToken::Write;
-        options.home = Home::Given { store: given, keys: Keys::from_master(&[7; 32]), folder: data };
+        at_home(options);
     })
     .await;
     store.set_space(Some(Space { free: 1 << 39, total: 1 << 40 }));

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use agent_reach::ledger::boot;
+use agent_reach::ledger::facts::{beat_of, rows};
 use agent_reach::ledger::ids::{AgentKey, Boot, Incarnation, Lineage, ReachId, Seq};
 use agent_reach::ledger::keys::Keys;
 use agent_reach::ledger::machine::State;
@@ -311,11 +312,11 @@ impl Hub {
             self.dismiss_older(&key, *incarnation);
         }
         if answer.is_ok()
-            && let Some(beat) = facts::beat_of(&proposal, &self.state)
+            && let Some(beat) = beat_of(&proposal, &self.state)
         {
             self.note(&beat);
         }
-        Ok(answer.map(|answer| (answer.clone(), facts::receipt_of(&answer, first, last))).map_err(No::Rejected))
+        Ok(answer.map(|answer| (answer.clone(), answer.receipt(first, last))).map_err(No::Rejected))
     }
 
     pub(crate) fn step(&mut self, proposal: &Proposal) -> Result<Result<Answer, Rejection>, Impossible> {
@@ -463,14 +464,7 @@ impl Hub {
         if self.sabotage == Sabotage::RowsForgotten {
             return Rows::default();
         }
-        let sealed = self.state.sealed(base);
-        Rows {
-            finished: sealed.tasks,
-            after: sealed.after,
-            keys: sealed.keys,
-            batches: sealed.batches,
-            callbacks: sealed.callbacks,
-        }
+        rows(&self.state, base)
     }
 
     /// The append returned: what it held is durable.

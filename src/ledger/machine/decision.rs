@@ -110,6 +110,31 @@ pub enum Answer {
     Done,
 }
 
+impl Answer {
+    /// Which event is its receipt, after a step that wrote `first..=last` (none if `last` lies before `first`).
+    #[must_use]
+    pub fn receipt(&self, first: Seq, last: Seq) -> Option<Seq> {
+        let wrote = last >= first;
+        match self {
+            Self::Reported { receipt, .. } => match receipt {
+                ReceiptOf::Last => wrote.then_some(last),
+                ReceiptOf::First => wrote.then_some(first),
+                ReceiptOf::Earlier(seq) => Some(*seq),
+                ReceiptOf::None => None,
+            },
+            Self::Replayed { receipt, .. } => Some(*receipt),
+            Self::Beat(_) => None,
+            Self::Registered { .. }
+            | Self::Submitted { .. }
+            | Self::Dispatched { .. }
+            | Self::Task { .. }
+            | Self::BatchOpened
+            | Self::BatchClosed
+            | Self::Done => wrote.then_some(first),
+        }
+    }
+}
+
 /// Was a progress report written or only remembered?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coalesced {

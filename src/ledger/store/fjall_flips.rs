@@ -5,11 +5,12 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::contract::{event, reach, task, token};
 use super::fjall::{FjallStore, OpenError, Options};
+use super::fjall_damage::files;
 use super::space::space_of;
 use super::tip::TIP_FILE;
 use super::verify::{Lost, Mended, accept_loss, verify};
@@ -89,16 +90,6 @@ fn folder() -> (tempfile::TempDir, Vec<StoredEvent>) {
     store.close().unwrap();
     let truth = store.events(Seq(0), usize::MAX).unwrap();
     (data, truth)
-}
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
-    }
-    found.sort();
-    found
 }
 
 /// Every byte for itself: an edit must not reach the original.

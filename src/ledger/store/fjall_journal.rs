@@ -18,6 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::chunk::{ChunkView, parse_log_key};
 use super::codec::{CodecError, array};
+use super::snapfile;
 use crate::ledger::ids::Seq;
 
 const START: u8 = 1;
@@ -86,21 +87,7 @@ pub(super) enum Found<'a> {
 
 /// The journals of an engine's folder, oldest first; the engine writes to the last one.
 pub(super) fn journals(ledger: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(ledger) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        let number =
-            path.extension().filter(|ext| *ext == "jnl").and_then(|_| path.file_stem()?.to_str()?.parse().ok());
-        if let Some(number) = number {
-            found.push((number, path));
-        }
-    }
-    found.sort_by_key(|(number, _): &(u64, _)| *number);
+    let found = snapfile::numbered(ledger, "jnl")?;
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 

@@ -59,7 +59,13 @@ pub fn put(data: &Path, seq: Seq, digest: Digest, bytes: &[u8]) -> io::Result<()
 /// # Errors
 /// What the disk says.
 pub fn list(data: &Path) -> io::Result<Vec<(Seq, PathBuf)>> {
-    let entries = match fs::read_dir(data.join(SNAPSHOT_FOLDER)) {
+    let found = numbered(&data.join(SNAPSHOT_FOLDER), "snap")?;
+    Ok(found.into_iter().rev().map(|(seq, path)| (Seq(seq), path)).collect())
+}
+
+/// The files of a folder that are named by a number, with an extension, by that number; none without the folder.
+pub(super) fn numbered(folder: &Path, extension: &str) -> io::Result<Vec<(u64, PathBuf)>> {
+    let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -67,12 +73,13 @@ pub fn list(data: &Path) -> io::Result<Vec<(Seq, PathBuf)>> {
     let mut found = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        let seq = path.extension().filter(|ext| *ext == "snap").and_then(|_| path.file_stem()?.to_str()?.parse().ok());
-        if let Some(seq) = seq {
-            found.push((Seq(seq), path));
+        let number =
+            path.extension().filter(|ext| *ext == extension).and_then(|_| path.file_stem()?.to_str()?.parse().ok());
+        if let Some(number) = number {
+            found.push((number, path));
         }
     }
-    found.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));
+    found.sort_by_key(|(number, _)| *number);
     Ok(found)
 }
 
