@@ -10,6 +10,15 @@ use serde_json::Value;
 /// The token of the development hub.
 pub(crate) const TOKEN: &str = "cli-test-token-0123456789";
 
+/// The disk's marks of every hub under test: none, so that no test asks how full the disk of this machine is. What the
+/// marks do is tested in `tests/it/bounds.rs`, and with the real disk in `running.rs`.
+pub(crate) const NO_MARKS: [(&str, &str); 4] = [
+    ("REACH_DISK__LOW_BYTES", "0"),
+    ("REACH_DISK__LOW_MILLI", "0"),
+    ("REACH_DISK__FULL_BYTES", "0"),
+    ("REACH_DISK__FULL_MILLI", "0"),
+];
+
 /// `reach` with a clean environment.
 pub(crate) fn reach() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_reach"));
@@ -18,7 +27,7 @@ pub(crate) fn reach() -> Command {
             command.env_remove(name);
         }
     }
-    command.stdin(Stdio::null());
+    command.envs(NO_MARKS).stdin(Stdio::null());
     command
 }
 

@@ -4,7 +4,23 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use crate::hub::{Hub, TOKEN, code, reach, stderr, stdout};
+use crate::hub::{Hub, TOKEN, code, reach, stderr, stdout, wait_until};
+
+/// Of any disk that holds anything less than the whole is free: the mark stands above it, whatever machine this is.
+#[test]
+fn semantics_30_a_hub_below_its_mark_refuses_submits_and_the_mark_of_hubs_under_test_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let task = r#"{"capability":"idle.work","wait_for_agent":true}"#;
+    let mut command = reach();
+    command.env("REACH_DISK__LOW_MILLI", "1000").env("REACH_DEV_TOKEN", TOKEN).args(["serve", "--dev"]);
+    let nearly_full = Hub::start(command, &folder.path().join("one"));
+    wait_until("it has looked at the disk", || nearly_full.try_post("/v1/tasks", task).starts_with("HTTP/1.1 507"));
+    assert_eq!(nearly_full.stop(), 0);
+    let effective = reach().args(["config", "--effective"]).output().expect("starts");
+    for key in ["low_bytes", "low_milli", "full_bytes", "full_milli"] {
+        assert!(stdout(&effective).contains(&format!("{key} = 0\n")), "{}", stdout(&effective));
+    }
+}
 
 #[test]
 fn a_fresh_development_hub_prints_its_token_and_then_that_it_is_ready() {

@@ -15,6 +15,11 @@ use crate::exit::{Failure, Outcome};
 /// A hub that is not ready by then is reported, not waited for.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
+/// The disk's marks of a scratch hub: its folder is small and gone in a minute, so it takes
+/// a share of the disk's free bytes that a lasting hub would leave alone. What the environment says holds before this.
+const SCRATCH_MARKS: [(&str, &str); 3] =
+    [("REACH_DISK__LOW_BYTES", "268435456"), ("REACH_DISK__LOW_MILLI", "0"), ("REACH_DISK__FULL_MILLI", "0")];
+
 /// A child process of this same binary.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -32,6 +37,7 @@ impl Process {
             .args(args)
             .env("REACH_DEV_TOKEN", token.expose())
             .env("REACH_TOKEN", token.expose())
+            .envs(SCRATCH_MARKS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()))
             .env_remove("REACH_URL")
             .env_remove("REACH_CONFIG")
             .env_remove("REACH_NAMESPACE")
