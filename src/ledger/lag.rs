@@ -1,12 +1,17 @@
 //! How far the sequencer lags behind: time in which it neither slept as it meant to nor looked at its inputs.
 //!
 //! Why: a hub that stood still (a slow disk, a paused process, a machine that slept) did not hear its agents. That
-//! time is not held against them (semantics 3), so it must be known before anybody is judged.
+//! time is not held against them (semantics 3), so it must be known before anybody is judged: silent agents by the
+//! planners that are told of it, hand-overs and leases by a recorded event that moves their timers.
 
 use crate::ledger::time::{Millis, Timestamp};
 
 /// A lag up to this is not worth telling (semantics 3).
 const TOLERATED: Millis = Millis(250);
+
+/// From here on a lag is a standstill: it is recorded, and hand-overs get the time back. Far above what a cycle or an
+/// fsync takes, below the shortest reach time that is of use.
+pub(in crate::ledger) const STANDSTILL: Millis = Millis(1_000);
 
 /// The time between two looks, less the sleep that was meant.
 #[derive(Debug, Clone, Copy)]

@@ -21,7 +21,7 @@ use crate::ledger::facts;
 use crate::ledger::handle::{Input, Intake, Phase, Published, Refusal, Release, Unavailable};
 use crate::ledger::ids::Seq;
 use crate::ledger::keys::Keys;
-use crate::ledger::lag::Lag;
+use crate::ledger::lag::{Lag, STANDSTILL};
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Rejection};
@@ -116,7 +116,7 @@ impl Sequencer {
             Err(RecvTimeoutError::Disconnected) => return Err(Fate::Stopped),
         }
         // Before the inputs: what is heard of agents now comes after the lag.
-        self.note_lag();
+        self.note_lag()?;
         inputs.extend(inbox.try_iter().take(INPUTS_A_CYCLE));
         self.quiet = if inputs.len() <= QUIET_INPUTS { Quiet::Yes } else { Quiet::No };
         for input in inputs {
@@ -148,10 +148,15 @@ impl Sequencer {
         came
     }
 
-    fn note_lag(&mut self) {
-        if let Some(by) = self.lag.since_last_look(self.clock.now()) {
-            self.note(&Note::Lagged { by });
+    /// Tells the planners of a lag, and records a standstill, so that no timer judges what could not be heard.
+    fn note_lag(&mut self) -> Result<(), Fate> {
+        let Some(by) = self.lag.since_last_look(self.clock.now()) else { return Ok(()) };
+        self.note(&Note::Lagged { by });
+        // Time that a test moves stands for time in which the hub ran.
+        if by < STANDSTILL || !self.clock.is_real() || !self.timers_run() {
+            return Ok(());
         }
+        self.step(&Proposal::by_hub(None, Command::NoteStandstill { by })).map(drop)
     }
 
     fn sleep(&self) -> Millis {
@@ -161,7 +166,7 @@ impl Sequencer {
         let now = self.clock.now();
         let asked = self.planners.iter().filter(|_| self.may_plan());
         let planners = asked.filter_map(|planner| planner.wake_at(&self.state, now));
-        let timers = self.state.due().next().filter(|_| self.phase != Phase::Starting && !self.waits_for_room);
+        let timers = self.state.due().next().filter(|_| self.timers_run());
         let wake = planners.chain(timers).chain(self.claims.next_end()).min();
         wake.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP))
     }
@@ -282,11 +287,13 @@ impl Sequencer {
     /// Not before the hub is open: the first event of a start is `hub-started`, and what was in flight is resolved by
     /// rule before its timers may judge it.
     fn fire_timers(&mut self) -> Result<(), Fate> {
-        if self.phase == Phase::Starting || self.waits_for_room {
+        if !self.timers_run() {
             return Ok(());
         }
         self.note_clock_jump()?;
+        // First the moment, then the lag up to it: a standstill between the two lets nothing fire.
         let now = self.clock.now();
+        self.note_lag()?;
         while !self.is_full() {
             let Some(subject) = self.state.due().due_by(now).cloned() else { break };
             let namespace = match &subject {
@@ -300,6 +307,10 @@ impl Sequencer {
             }
         }
         Ok(())
+    }
+
+    fn timers_run(&self) -> bool {
+        self.phase != Phase::Starting && !self.waits_for_room
     }
 
     fn note_clock_jump(&mut self) -> Result<(), Fate> {
@@ -317,7 +328,7 @@ impl Sequencer {
         if !self.may_plan() {
             return Ok(());
         }
-        self.note_lag();
+        self.note_lag()?;
         let now = self.clock.now();
         let base = self.open.base;
         for index in 0..self.planners.len() {

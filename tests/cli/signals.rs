@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::hub::{Hub, TOKEN, reach};
+use crate::hub::{Hub, TOKEN, reach, stdout, wait_until};
 
 /// Nobody waits longer than this for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -198,5 +198,46 @@ fn semantics_3_a_hub_that_stood_still_three_times_the_threshold_blames_no_agent(
         assert!(silent.elapsed() < PATIENCE, "an agent that is silent while the hub runs is lost");
     }
     assert!(silent.elapsed() > lost_after / 2, "but not for what was before");
+    assert_eq!(hub.stop(), 0);
+}
+
+/// Claims one task; its id and its lease.
+fn claim(hub: &Hub, agent: &str) -> (String, String) {
+    let claimed = hub.post(&format!("/v1/agents/{agent}/claim"), r#"{"incarnation":1,"max":1,"wait_ms":20000}"#);
+    let word = |name: &str| {
+        let rest = claimed.split(&format!("\"{name}\":\"")).nth(1).and_then(|rest| rest.split('"').next());
+        rest.unwrap_or_else(|| panic!("no {name}: {claimed}")).to_owned()
+    };
+    (word("reach_id"), word("lease"))
+}
+
+#[test]
+fn semantics_3_an_ack_after_the_hub_stood_still_for_longer_than_the_reach_time_is_taken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    let reach_time = Duration::from_millis(1_500);
+    let agent = json!({"agent_id": "w-1", "instance": "i", "transport": {"kind": "pull"}, "max_concurrency": 2,
+        "health": {"interval_ms": 3_600_000}, "capabilities": [{"capability": "slow.work"}]});
+    hub.post("/v1/agents", &agent.to_string());
+    let task = json!({"capability": "slow.work", "reach_timeout_ms": 1_500}).to_string();
+    hub.post("/v1/tasks", &task);
+    let (id, lease) = claim(&hub, "w-1");
+    hub.signal(Signal::STOP);
+    std::thread::sleep(2 * reach_time);
+    hub.signal(Signal::CONT);
+    std::thread::sleep(reach_time / 5); // Whoever would take it away does so in its first cycles.
+    let ack = json!({"agent_id": "w-1", "incarnation": 1, "attempt": 1, "lease": lease}).to_string();
+    let answer = hub.try_post(&format!("/v1/tasks/{id}/ack"), &ack);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let told = hub.reach(&["events", "--kind", "hub-stalled", "--output", "json"]);
+    let told: Vec<Value> = stdout(&told).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let by = told.iter().filter_map(|event| event["by_ms"].as_u64()).max().expect("it is recorded");
+    assert!(Duration::from_millis(by) > reach_time, "{told:?}");
+
+    hub.post("/v1/tasks", &task);
+    let (id, _) = claim(&hub, "w-1");
+    wait_until("while the hub runs, an unanswered hand-over goes back", || {
+        !events(&hub, &id, "task-attempt-failed").is_empty()
+    });
     assert_eq!(hub.stop(), 0);
 }

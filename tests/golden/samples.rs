@@ -67,7 +67,10 @@ pub(crate) fn events() -> Vec<Event> {
 
 /// Shapes that came after the others: at the end, because a sample's place is in its bytes.
 fn later() -> Vec<EventBody> {
-    vec![TaskOrphaned { task: TASK, attempt: ATTEMPT, cause: OrphanCause::LossAccepted }.into()]
+    vec![
+        TaskOrphaned { task: TASK, attempt: ATTEMPT, cause: OrphanCause::LossAccepted }.into(),
+        HubStalled { by: Millis(60_000) }.into(),
+    ]
 }
 
 fn hub() -> Vec<EventBody> {

@@ -36,6 +36,9 @@ pub(super) fn body(event: &Event, bodies: &Bodies, f: &mut Fields) {
         EventBody::ClockJumped(e) => {
             f.put("wall_offset_ms", e.wall_offset).put("by_ms", e.by);
         }
+        EventBody::HubStalled(e) => {
+            f.put("by_ms", e.by.0);
+        }
         EventBody::AgentRegistered(e) => {
             f.put("incarnation", e.incarnation.0).put_some("instance", text(e.instance.as_ref()));
             declaration(&e.declaration, f);

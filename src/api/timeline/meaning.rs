@@ -170,6 +170,7 @@ fn other(kind: &str, e: &Value) -> Option<String> {
         "hub-started" => format!("start {} of the hub, version {}", text(e, "/boot"), text(e, "/version")),
         "hub-stopped" => format!("start {} ended in good order", text(e, "/boot")),
         "clock-jumped" => format!("the wall clock jumped by {} ms", text(e, "/by_ms")),
+        "hub-stalled" => format!("the hub stood still for {} ms; who was not heard gets it back", text(e, "/by_ms")),
         "lineage-started" => format!("a new ledger begins: {}", text(e, "/lineage")),
         "gap" => format!("#{} to #{} are gone by retention", text(e, "/from"), text(e, "/to")),
         _ => return None,

@@ -393,6 +393,11 @@ pub enum Command {
         /// By how much.
         by: i64,
     },
+    /// The hub stood still: nobody could report or be heard.
+    NoteStandstill {
+        /// For how long.
+        by: Millis,
+    },
     /// In-flight work found at start (semantics 8): an unacknowledged push counts as sent.
     ResolvePushAtBoot {
         /// Which task.

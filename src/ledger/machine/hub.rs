@@ -3,7 +3,9 @@
 use crate::ledger::ids::{Digest, Seq};
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
-use crate::ledger::machine::event::{ClockJumped, Event, EventBody, HubStarted, HubStopped, LineageStarted};
+use crate::ledger::machine::event::{
+    ClockJumped, Event, EventBody, HubStalled, HubStarted, HubStopped, LineageStarted,
+};
 use crate::ledger::machine::step::ImpossibleTransition;
 use crate::ledger::machine::{State, task};
 
@@ -45,6 +47,11 @@ pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal) -> 
         Command::NoteClockJump { wall_offset, by } => {
             Decision::accept(vec![ClockJumped { wall_offset: *wall_offset, by: *by }.into()], Answer::Done)
         }
+        // Where nobody gains by it, it is not worth an event.
+        Command::NoteStandstill { by } if state.tasks.values().any(|task| task::deadline::gains(task)) => {
+            Decision::accept(vec![HubStalled { by: *by }.into()], Answer::Done)
+        }
+        Command::NoteStandstill { .. } => Decision::nothing(Answer::Done),
         _ => Decision::refuse(Rejection::MovedOn { state: task::status::StatusKind::Queued }),
     }
 }

@@ -112,7 +112,8 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
         Command::StartHub { .. }
         | Command::AcceptLoss { .. }
         | Command::StopHub { .. }
-        | Command::NoteClockJump { .. } => hub::decide(state, proposal),
+        | Command::NoteClockJump { .. }
+        | Command::NoteStandstill { .. } => hub::decide(state, proposal),
     }
 }
 
@@ -138,6 +139,7 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
             hub::apply(state, event)?;
             task::apply::pause_wait_budgets(state, event, silent)
         }
+        EventBody::HubStalled(body) => task::apply::give_time_back(state, event, body.by),
         EventBody::LineageStarted(_) | EventBody::HubStopped(_) | EventBody::ClockJumped(_) => hub::apply(state, event),
         EventBody::AgentRegistered(body) => registered(state, event, &body.agent),
         EventBody::AgentTold(_)

@@ -70,6 +70,7 @@ event_kinds! {
     101 "hub-started" HubStarted,
     102 "hub-stopped" HubStopped,
     103 "clock-jumped" ClockJumped,
+    104 "hub-stalled" HubStalled,
     200 "agent-registered" AgentRegistered,
     201 "agent-updated" AgentUpdated,
     202 "agent-draining" AgentDraining,

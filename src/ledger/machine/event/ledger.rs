@@ -2,6 +2,7 @@
 
 use crate::ledger::ids::{Boot, Digest, Lineage, Seq};
 use crate::ledger::machine::task::spec::Text;
+use crate::ledger::time::Millis;
 
 event_structs! {
     /// A history begins (semantics 24).
@@ -37,5 +38,10 @@ event_structs! {
         wall_offset: i64,
         /// By how much it jumped.
         by: i64,
+    }
+    /// The hub stood still and heard nobody: whoever holds or awaits work gets that time back (semantics 3, 12).
+    HubStalled {
+        /// For how long.
+        by: Millis,
     }
 }

@@ -259,6 +259,7 @@ impl EventBody {
             | Self::HubStarted(_)
             | Self::HubStopped(_)
             | Self::ClockJumped(_)
+            | Self::HubStalled(_)
             | Self::AgentRegistered(_)
             | Self::AgentUpdated(_)
             | Self::AgentDraining(_)

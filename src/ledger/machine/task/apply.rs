@@ -11,6 +11,7 @@ use crate::ledger::machine::event::{
     TaskSucceeded,
 };
 use crate::ledger::machine::step::ImpossibleTransition;
+use crate::ledger::machine::task::deadline;
 use crate::ledger::machine::task::deadline::{first_status, queued};
 use crate::ledger::machine::task::retry::failure;
 use crate::ledger::machine::task::spec::SchemaVerdicts;
@@ -349,6 +350,25 @@ pub(in crate::ledger::machine) fn pause_wait_budgets(
             if let Status::Queued { wait_until: Some(until), .. } = &mut task.status {
                 *until = until.after(silent);
             }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// After a standstill of the hub: whoever could not be heard in it has as much time left as before (semantics 3, 12).
+///
+/// # Errors
+/// [`ImpossibleTransition`] never in fact.
+pub(in crate::ledger::machine) fn give_time_back(
+    state: &mut State,
+    event: &Event,
+    by: Millis,
+) -> Result<(), ImpossibleTransition> {
+    let gaining: Vec<_> = state.tasks.iter().filter(|(_, task)| deadline::gains(task)).map(|(id, _)| *id).collect();
+    for id in gaining {
+        state.change_task(id, event, |task| {
+            deadline::give_back(task, by, event.at);
             Ok(())
         })?;
     }

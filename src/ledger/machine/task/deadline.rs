@@ -2,7 +2,7 @@
 
 use crate::ledger::machine::State;
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::task::spec::{Approval, MAX_LIFETIME, Submission};
+use crate::ledger::machine::task::spec::{Approval, MAX_LIFETIME, SlowPolicy, Submission};
 use crate::ledger::machine::task::status::Status;
 use crate::ledger::time::{Millis, Timestamp};
 
@@ -23,6 +23,56 @@ pub fn work_timeout(task: &Task, now: Timestamp) -> Millis {
 /// When the work time of an agent that starts at `now` is over.
 pub(super) fn work_deadline(task: &Task, now: Timestamp) -> Timestamp {
     now.after(work_timeout(task, now))
+}
+
+/// Does the task's own timer run against somebody whom a hub that stands still does not hear? Its life is no such
+/// timer: that is the caller's word, in absolute time.
+pub(in crate::ledger::machine) const fn gains(task: &Task) -> bool {
+    match task.status {
+        Status::Queued { wait_until: Some(_), .. }
+        | Status::Dispatched { .. }
+        | Status::Processing { .. }
+        | Status::SlowReach { act_at: Some(_), .. } => true,
+        Status::Queued { wait_until: None, .. }
+        | Status::SlowReach { act_at: None, .. }
+        | Status::AwaitingApproval
+        | Status::Scheduled { .. }
+        | Status::Retrying { .. }
+        | Status::Orphaned { .. }
+        | Status::Succeeded
+        | Status::Failed
+        | Status::DeadLetter
+        | Status::Expired
+        | Status::Cancelled => false,
+    }
+}
+
+/// Moves that timer by the `by` in which the hub stood still until `at`, at most to where it would stand had it begun
+/// only now: so a standstill gives back no more than was left, and no report of one can keep a lease for ever.
+pub(super) fn give_back(task: &mut Task, by: Millis, at: Timestamp) {
+    let spec = &task.spec;
+    let (until, whole) = match &mut task.status {
+        Status::Queued { wait_until: Some(until), .. } => (until, spec.qos.wait_budget()),
+        Status::Dispatched { reach_deadline, .. } => (reach_deadline, Some(spec.reach_timeout)),
+        Status::Processing { work_deadline, .. } => (work_deadline, Some(spec.work_timeout)),
+        Status::SlowReach { act_at: Some(act_at), .. } => match spec.slow_reach {
+            SlowPolicy::HandOver { after } | SlowPolicy::Fail { after } => (act_at, Some(after)),
+            SlowPolicy::Wait => return,
+        },
+        Status::Queued { wait_until: None, .. }
+        | Status::SlowReach { act_at: None, .. }
+        | Status::AwaitingApproval
+        | Status::Scheduled { .. }
+        | Status::Retrying { .. }
+        | Status::Orphaned { .. }
+        | Status::Succeeded
+        | Status::Failed
+        | Status::DeadLetter
+        | Status::Expired
+        | Status::Cancelled => return,
+    };
+    let latest = whole.map_or(*until, |whole| at.after(whole));
+    *until = until.after(by).min(latest).max(*until);
 }
 
 /// When a new task's life is over: the earliest of lifetime, absolute deadline and the parent's end (semantics 34).

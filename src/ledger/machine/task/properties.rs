@@ -38,6 +38,7 @@ enum Move {
     Callback { how: u8 },
     Batch { how: u8 },
     Restart,
+    StandStill { seconds: u8 },
     Wait { how: u8 },
 }
 
@@ -55,6 +56,7 @@ fn any_move() -> impl Strategy<Value = Move> {
         2 => (0..4_u8).prop_map(|how| Move::Callback { how }),
         1 => (0..3_u8).prop_map(|how| Move::Batch { how }),
         1 => Just(Move::Restart),
+        1 => (0..100_u8).prop_map(|seconds| Move::StandStill { seconds }),
         4 => (0..8_u8).prop_map(|how| Move::Wait { how }),
     ]
 }
@@ -165,7 +167,11 @@ impl World {
             | Move::Leave { .. }
             | Move::Callback { .. }
             | Move::Batch { .. }
+            | Move::StandStill { .. }
             | Move::Restart => {
+                if let Move::StandStill { seconds } = step {
+                    self.play.now = self.play.now.after(Millis::secs(u64::from(*seconds)));
+                }
                 if let Some(proposal) = self.proposal(step) {
                     self.act(proposal);
                 }
@@ -252,6 +258,10 @@ impl World {
             Move::Restart => {
                 let (boot, version) = (Boot(self.play.state.boot().0 + 1), "test".into());
                 Proposal::by_hub(None, Command::StartHub { boot, wall_offset: 0, version, lineage: None })
+            }
+            Move::StandStill { seconds } => {
+                let by = Millis::secs(u64::from(*seconds));
+                Proposal::by_hub(None, Command::NoteStandstill { by })
             }
         })
     }

@@ -31,6 +31,54 @@ fn semantics_12_the_time_in_which_the_hub_was_down_does_not_count_for_the_wait_b
     check_after(play, Millis::secs(1), &["task-overdue"]);
 }
 
+/// The hub stands still for that long, and says so.
+fn stand_still(mut play: Play, by: Millis, then: &[&str]) -> Play {
+    play.now = play.now.after(by);
+    check(play, Proposal::by_hub(None, Command::NoteStandstill { by }), then)
+}
+
+#[test]
+fn semantics_3_a_hand_over_has_as_much_time_left_after_a_standstill_as_before() {
+    let handed = || Play::with(submission(TASK)).act(dispatch(TASK, 1, ("a", 1))).wait(Millis::secs(1));
+    let play = stand_still(handed(), Millis::secs(3_600), &["hub-stalled"]);
+    assert_eq!(check(play, says(TASK, 1, Word::Ack), &["task-acknowledged"]).kind(), StatusKind::Processing);
+    let play = stand_still(handed(), Millis::secs(3_600), &["hub-stalled"]);
+    let play = check_after(play, Millis(1_999), &[]);
+    check_after(play, Millis(1), &["task-attempt-failed", "task-queued"]).holds();
+}
+
+#[test]
+fn semantics_3_a_lease_a_slow_task_and_a_wait_budget_get_a_standstill_back_and_a_life_does_not() {
+    let play = Play::working(submission(TASK)).wait(Millis::secs(10));
+    let play = stand_still(play, Millis::secs(600), &["hub-stalled"]);
+    let play = check_after(play, Millis::secs(49), &[]);
+    check_after(play, Millis::secs(1), &["task-slow"]).holds();
+    let slow = Submission { slow_reach: SlowPolicy::Fail { after: Millis::secs(20) }, ..submission(TASK) };
+    let play = check_after(Play::working(slow), DEFAULT_WORK_TIMEOUT, &["task-slow"]);
+    let play = check_after(stand_still(play, Millis::secs(600), &["hub-stalled"]), Millis::secs(19), &[]);
+    check_after(play, Millis::secs(1), &["task-dead-lettered"]).holds();
+    let play = stand_still(Play::with(submission(TASK)), Millis::secs(600), &["hub-stalled"]);
+    let play = check_after(play, Millis::secs(19), &[]);
+    check_after(play, Millis::secs(1), &["task-overdue"]).holds();
+    let short = Submission { lifetime: Millis::secs(100), ..submission(TASK) };
+    let play = stand_still(Play::working(short), Millis::secs(100), &["hub-stalled"]);
+    check_after(play, Millis(0), &["task-expired"]).holds();
+}
+
+#[test]
+fn a_standstill_gives_back_no_more_than_a_whole_time_and_is_no_event_where_nobody_gains() {
+    // What is told to have lasted for longer than the hand-over stands.
+    let mut play = Play::with(submission(TASK)).act(dispatch(TASK, 1, ("a", 1)));
+    for _ in 0..5 {
+        let by = Millis::secs(3_600);
+        play = check(play, Proposal::by_hub(None, Command::NoteStandstill { by }), &["hub-stalled"]);
+    }
+    check_after(play, DEFAULT_REACH_TIMEOUT, &["task-attempt-failed", "task-queued"]).holds();
+    let background = Submission { qos: Qos::Background, ..submission(TASK) };
+    stand_still(Play::with(background), Millis::secs(60), &[]);
+    stand_still(Play::new(), Millis::secs(60), &[]);
+}
+
 #[test]
 fn semantics_9_returns_after_a_reach_timeout_wait_0_1_2_4_to_60_seconds() {
     let mut play = Play::with(idempotent(TASK));
