@@ -59,6 +59,8 @@ pub(super) struct RouteView {
     excluded: Vec<Value>,
     /// Agents by reason, those not named above included.
     counts: BTreeMap<&'static str, usize>,
+    /// If nobody can take it now and all for the same reason: that one.
+    only_reason: Option<&'static str>,
     /// Agents that do not serve this caller.
     #[serde(rename = "not-permitted")]
     not_permitted: usize,
@@ -119,8 +121,33 @@ fn permitted(state: &Ledgered, namespace: &Namespace, token: &TokenId, mut repor
     Permitted { report, hidden }
 }
 
+impl Permitted {
+    /// The one reason for which nobody can take it now, if it is one.
+    fn only_reason(&self) -> Option<Reason> {
+        let mut reasons = self.report.excluded.iter().map(|excluded| excluded.reason);
+        let first = match (reasons.next(), self.hidden) {
+            (Some(first), 0) => first,
+            (None, 1..) => Reason::NotPermitted,
+            (Some(_), _) | (None, 0) => return None,
+        };
+        (self.report.candidates.is_empty() && reasons.all(|reason| reason == first)).then_some(first)
+    }
+
+    /// The same in words, to go on with after what the task waits for.
+    fn only_reason_told(&self) -> Option<String> {
+        let reason = self.only_reason()?.name();
+        Some(match &*self.report.excluded {
+            [] => format!("; no agent that offers it serves this caller ({reason})"),
+            [only] => format!("; the only one that offers it is {}: {} ({reason})", only.agent, only.detail),
+            all => format!("; none of the {} that offer it can take it now, all for one reason: {reason}", all.len()),
+        })
+    }
+}
+
 impl RouteView {
-    fn new(Permitted { report, hidden }: Permitted) -> Self {
+    fn new(permitted: Permitted) -> Self {
+        let only_reason = permitted.only_reason().map(Reason::name);
+        let Permitted { report, hidden } = permitted;
         let mut counts = BTreeMap::new();
         for excluded in &report.excluded {
             *counts.entry(excluded.reason.name()).or_default() += 1;
@@ -142,6 +169,7 @@ impl RouteView {
             candidates: candidates.collect(),
             excluded: excluded.collect(),
             counts,
+            only_reason,
             not_permitted: hidden,
         }
     }
@@ -170,11 +198,14 @@ const fn remedy(reason: Reason) -> &'static str {
     }
 }
 
-fn remedies(report: &RouteReport) -> Vec<String> {
+fn remedies(Permitted { report, hidden }: &Permitted) -> Vec<String> {
     if report.winner.is_some() {
         return vec!["nothing: it is next to be handed over".to_owned()];
     }
     if report.candidates.is_empty() && report.excluded.is_empty() {
+        if *hidden > 0 {
+            return vec![remedy(Reason::NotPermitted).to_owned()];
+        }
         return vec!["an agent that offers the capability registers".to_owned()];
     }
     let reasons: BTreeSet<Reason> = report.excluded.iter().map(|excluded| excluded.reason).collect();
@@ -206,13 +237,13 @@ pub(super) async fn explain_task(
         None
     };
     let unblock = match &routed {
-        Some(routed) => remedies(&routed.report),
+        Some(routed) => remedies(routed),
         None => own_remedy(&task),
     };
     Ok(Json(Explained {
         reach_id: id.to_string(),
         state: task.status.kind().name(),
-        why: why(&task),
+        why: why(&task) + &routed.as_ref().and_then(Permitted::only_reason_told).unwrap_or_default(),
         waits: task_view::waits(&task.status),
         deadline: task.deadline.to_string(),
         unblock,
@@ -372,7 +403,7 @@ pub(super) async fn explain_route(
         capability,
         registered,
         payload: payload.collect(),
-        unblock: remedies(&routed.report),
+        unblock: remedies(&routed),
         route: RouteView::new(routed),
     }))
 }

@@ -119,7 +119,7 @@ async fn end_of(app: &App, id: ReachId, wait: Duration) -> Result<Option<Task>, 
         .await
 }
 
-/// The `Idempotency-Key` header: a structured string in quotes, or a bare token.
+/// The `Idempotency-Key` header: a structured string in quotes, or a bare one.
 pub(super) fn idempotency_header(headers: &HeaderMap) -> ApiResult<Option<Text>> {
     let mut all = headers.get_all("idempotency-key").iter();
     let Some(first) = all.next() else { return Ok(None) };
@@ -128,11 +128,28 @@ pub(super) fn idempotency_header(headers: &HeaderMap) -> ApiResult<Option<Text>>
         return Err(bad("is sent more than once"));
     }
     let text = first.to_str().map_err(|_| bad("has characters outside printable ASCII"))?.trim();
-    let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+    let text = spelled(text).ok_or_else(|| bad("is one string in double quotes, or one without any"))?;
     if text.is_empty() || text.len() > MAX_KEY {
         return Err(bad(&format!("has {} bytes; 1 to {MAX_KEY}", text.len())));
     }
     Ok(Some(Arc::from(text)))
+}
+
+/// A structured string (RFC 8941), or a bare one. What is half in quotes would be two different keys to two readers.
+fn spelled(text: &str) -> Option<String> {
+    let Some(inside) = text.strip_prefix('"') else {
+        return (!text.contains(['"', '\t'])).then(|| text.to_owned());
+    };
+    let mut characters = inside.strip_suffix('"')?.chars();
+    let mut key = String::with_capacity(inside.len());
+    while let Some(next) = characters.next() {
+        match next {
+            '\\' => key.push(characters.next().filter(|escaped| matches!(escaped, '"' | '\\'))?),
+            '"' | '\t' => return None,
+            plain => key.push(plain),
+        }
+    }
+    Some(key)
 }
 
 /// A task of the caller's namespace; anything else is the plain 404.
@@ -328,4 +345,26 @@ pub(super) async fn approve_task(
     caller.require(Scope::Operate)?;
     let proposal = caller.proposal(Command::ApproveTask { task: id });
     moved(id, app.ledger.propose(proposal).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_whole_structured_string_or_a_bare_one() {
+        for (text, key) in [
+            ("k-1", "k-1"),
+            ("\"k-1\"", "k-1"),
+            ("\"\"", ""),
+            (r#""a\"b""#, "a\"b"),
+            (r#""a\\""#, r"a\"),
+            (r"a\b", r"a\b"),
+        ] {
+            assert_eq!(spelled(text).as_deref(), Some(key), "{text}");
+        }
+        for text in ["\"", "\"a\"b\"", "\"a", "a\"", "a\"b", r#""a\""#, r#""a\b""#, "a\tb", "\"a\tb\"", "\"a\";p=1"] {
+            assert_eq!(spelled(text), None, "{text}");
+        }
+    }
 }

@@ -146,6 +146,61 @@ async fn semantics_33_a_synchronous_call_answers_with_the_end_or_after_its_wait(
 }
 
 #[tokio::test]
+async fn an_idempotency_key_that_is_half_in_quotes_is_refused() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let send = |path: &str, key: &str| {
+        let call = world.dev.request(Method::POST, path).header("Idempotency-Key", key.to_owned());
+        Answer::of(call.json(&match path {
+            "/v1/tasks" => json!({"capability": "text.count"}),
+            _ => json!({"tasks": [{"capability": "text.count"}]}),
+        }))
+    };
+    for bad in ["\"", "\"\"", "\"a\"b\"", "\"a", "a\"", "a\"b", "\"a\\\"", "\"a\\b\"", "a\tb"] {
+        for path in ["/v1/tasks", "/v1/batches"] {
+            send(path, bad).await.problem(400, "invalid-header");
+        }
+    }
+    let first = send("/v1/tasks", "\"a\\\"b\"").await;
+    assert_eq!(first.status, 202, "{}", first.text);
+    let body = json!({"capability": "text.count", "idempotency_key": "a\"b"});
+    let again = world.dev.post("/v1/tasks", body).await;
+    assert_eq!((again.status, &again.json()["reach_id"]), (200, &first.json()["reach_id"]), "{}", again.text);
+    assert_eq!(send("/v1/tasks", "plain").await.status, 202);
+    assert_eq!(send("/v1/tasks", "\"plain\"").await.status, 200, "the same key in quotes");
+}
+
+#[tokio::test]
+async fn explain_names_the_only_reason_for_which_a_task_waits() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let id = submit(&world.dev, "text.count", json!(1)).await;
+    let explain = || async {
+        let task = world.dev.get(&format!("/v1/tasks/{id}/explain")).await.json();
+        let dry = world.dev.post("/v1/route/explain", json!({"capability": "text.count"})).await.json();
+        assert_eq!(task["route"]["only_reason"], dry["route"]["only_reason"], "{task} {dry}");
+        (task["why"].as_str().unwrap().to_owned(), task["route"]["only_reason"].clone())
+    };
+    let (why, only) = explain().await;
+    assert_eq!(only, "no-open-claim");
+    assert!(why.contains("the only one that offers it is w-1") && why.contains("(no-open-claim)"), "{why}");
+    world.dev.register("w-2", "text.count").await;
+    let (why, only) = explain().await;
+    assert_eq!(only, "no-open-claim");
+    assert!(why.contains("none of the 2") && why.contains("no-open-claim"), "{why}");
+    let drained = world.dev.post("/v1/agents/w-1/drain", json!({})).await;
+    assert_eq!(drained.status, 200, "{}", drained.text);
+    let (why, only) = explain().await;
+    assert!(only.is_null() && !why.contains("no-open-claim"), "two reasons: {why}");
+    assert_eq!(world.dev.post("/v1/agents/w-2/drain", json!({})).await.status, 200);
+    let (why, only) = explain().await;
+    assert_eq!(only, "not-registered", "they hold nothing and are gone: {why}");
+    let other = json!({"capability": "text.other", "wait_for_agent": true});
+    let none = world.dev.post("/v1/route/explain", other).await.json();
+    assert!(none["route"]["only_reason"].is_null(), "{none}");
+}
+
+#[tokio::test]
 async fn a_long_poll_answers_at_a_change() {
     let world = World::start().await;
     world.dev.register("w-1", "text.count").await;
