@@ -16,6 +16,14 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 #[error("{0}")]
 pub struct NotCanonical(String);
 
+impl NotCanonical {
+    /// Why the parser refused it.
+    #[must_use]
+    pub fn new(error: &serde_json::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// A JSON document, ready to be written in its one spelling. Nesting is bounded by the parser (127 levels).
 #[derive(Debug, Clone, PartialEq)]
 enum Node<'a> {
@@ -55,7 +63,7 @@ pub fn canonical_without(text: &[u8], field: &str) -> Result<Vec<u8>, NotCanonic
 }
 
 fn parse(text: &[u8]) -> Result<Node<'_>, NotCanonical> {
-    serde_json::from_slice(text).map_err(|error| NotCanonical(error.to_string()))
+    serde_json::from_slice(text).map_err(|error| NotCanonical::new(&error))
 }
 
 /// Doubles up to here are whole numbers that a 64-bit integer holds exactly.

@@ -74,8 +74,14 @@ impl Keys {
     /// Fingerprint of a canonical body in a namespace (semantics 31).
     #[must_use]
     pub fn fingerprint(&self, namespace: &Namespace, canonical: &[u8]) -> Digest {
+        self.fingerprinting(namespace).with(canonical).done()
+    }
+
+    /// The same of a body that comes in parts, so that its canonical form need not be in memory as a whole.
+    #[must_use]
+    pub fn fingerprinting(&self, namespace: &Namespace) -> Fingerprinting {
         let key = hmac(&self.fingerprint, &[namespace.as_str().as_bytes()]);
-        hmac(&key.0, &[canonical])
+        Fingerprinting(keyed(&key.0))
     }
 
     /// The key under which callback secrets are sealed.
@@ -85,11 +91,39 @@ impl Keys {
     }
 }
 
-fn hmac(key: &[u8; 32], parts: &[&[u8]]) -> Digest {
+/// A fingerprint under way.
+pub struct Fingerprinting(Hmac<Sha256>);
+
+impl Fingerprinting {
+    /// Takes the next part of the canonical form.
+    #[must_use]
+    pub fn with(mut self, part: &[u8]) -> Self {
+        self.0.update(part);
+        self
+    }
+
+    /// The fingerprint of all the parts.
+    #[must_use]
+    pub fn done(self) -> Digest {
+        Digest(self.0.finalize().into_bytes().into())
+    }
+}
+
+impl fmt::Debug for Fingerprinting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fingerprinting(hidden)")
+    }
+}
+
+fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
     // HMAC fills a key up to its 64-byte block with zeros; doing so here needs no fallible conversion.
     let mut block = [0; 64];
     block.split_at_mut(32).0.copy_from_slice(key);
-    let mut mac = Hmac::<Sha256>::new(&block.into());
+    Hmac::<Sha256>::new(&block.into())
+}
+
+fn hmac(key: &[u8; 32], parts: &[&[u8]]) -> Digest {
+    let mut mac = keyed(key);
     for part in parts {
         mac.update(part);
     }

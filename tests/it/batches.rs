@@ -97,6 +97,55 @@ async fn semantics_31_a_batch_with_a_key_is_taken_once_in_both_forms() {
 }
 
 #[tokio::test]
+async fn semantics_31_an_ndjson_batch_is_the_same_wherever_its_key_stands() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let send = |key: Option<&'static str>, head: Value| {
+        let call = world.dev.request(Method::POST, "/v1/batches").header("content-type", "application/x-ndjson");
+        let call = key.into_iter().fold(call, |call, key| call.header("Idempotency-Key", key));
+        let head = if head.is_null() { String::new() } else { format!("{}\n", json!({"batch": head})) };
+        Answer::of(call.body(format!("{head}{}\n", line(0))))
+    };
+    let is_again = |again: &Answer, first: &Answer| {
+        assert_eq!((again.status, &again.json()["batch_id"]), (200, &first.json()["batch_id"]), "{}", again.text);
+    };
+    let first = send(Some("k-1"), Value::Null).await;
+    assert_eq!(first.status, 202, "{}", first.text);
+    is_again(&send(None, json!({"idempotency_key": "k-1"})).await, &first);
+    is_again(&send(Some("k-1"), json!({"idempotency_key": "k-1"})).await, &first);
+    is_again(&send(Some("k-1"), json!({})).await, &first);
+    let hook = json!({"url": "http://127.0.0.1:40009/hook"});
+    let other = send(None, json!({"idempotency_key": "k-1", "callback": hook})).await;
+    other.problem(422, "idempotency-key-reused");
+    let first = send(None, json!({"callback": hook, "idempotency_key": "k-2"})).await;
+    assert_eq!(first.status, 202, "{}", first.text);
+    is_again(&send(Some("k-2"), json!({"callback": hook})).await, &first);
+}
+
+#[tokio::test]
+async fn a_json_batch_is_refused_with_the_index_and_path_of_what_is_wrong() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let post = |text: String| async { world.dev.post_raw("/v1/batches", text).await };
+    let many = post(format!("{{\"tasks\":[{}1]}}", "1,".repeat(4_000_000))).await;
+    many.problem_at(422, "invalid-field", "/tasks");
+    assert!(many.text.contains("100000"), "{}", many.text);
+    let good = line(0);
+    post(format!("{{\"tasks\":[{good},{{\"a\":{{\"b\":1,\"b\":2}}}}]}}")).await.problem_at(
+        400,
+        "duplicate-key",
+        "/tasks/1/a/b",
+    );
+    post(format!("{{\"tasks\":[{good}],\"colour\":1}}")).await.problem_at(422, "unknown-field", "/colour");
+    post("{\"tasks\":7}".to_owned()).await.problem_at(422, "invalid-field", "/tasks");
+    post("{}".to_owned()).await.problem_at(422, "invalid-field", "/tasks");
+    post(format!("{{\"tasks\":[{good},]}}")).await.problem(400, "malformed-json");
+    let some = post(format!("{{\"tasks\":[{good},{{\"capability\":7}},{good}]}}")).await.json();
+    assert_eq!((&some["refused"], &some["outcomes"][1]["index"]), (&json!(1), &json!(1)), "{some}");
+    assert_eq!(some["outcomes"][1]["problem"]["errors"][0]["pointer"], "/capability", "{some}");
+}
+
+#[tokio::test]
 async fn semantics_32_a_batch_whose_connection_breaks_is_closed_with_what_came_whole() {
     let world = World::start().await;
     world.dev.register("w-1", "text.count").await;

@@ -22,6 +22,9 @@ use super::{BatchAnswer, opening, unexpected};
 
 /// Lines proposed together: one fsync serves them all.
 pub(super) const CHUNK: usize = 256;
+/// Lines are proposed once they are so many bytes together, even if they are few: nothing else runs on the thread that
+/// makes them ready.
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
 /// One line of a batch.
 pub(super) enum Line<'a> {

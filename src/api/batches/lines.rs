@@ -7,11 +7,10 @@ use http_body_util::BodyExt as _;
 use super::super::App;
 use super::super::error::{ApiError, ApiResult, Code};
 use super::super::extract::{Caller, MAX_BODY, announced};
-use super::intake::{Begun, CHUNK, Line, OpenBatch};
-use super::{BatchAnswer, BatchHead, MAX_BATCH, MAX_LINES, callback, head_line, keyed_lines, too_many_lines, turn};
+use super::intake::{Begun, CHUNK, CHUNK_BYTES, Line, OpenBatch};
+use super::whole::{BatchHead, head_line, too_many_lines};
+use super::{BatchAnswer, MAX_BATCH, MAX_LINES, callback, keyed_lines, turn};
 
-/// Lines are proposed once they are so many bytes together, even if they are few.
-const CHUNK_BYTES: usize = 1 << 20;
 /// A body may stream for so many body timeouts in all.
 const TIMEOUTS: u32 = 10;
 

@@ -6,6 +6,7 @@
 mod intake;
 mod lines;
 mod view;
+mod whole;
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{HeaderValue, LOCATION};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde::Serialize;
 use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -32,14 +32,14 @@ use crate::ledger::time::Millis;
 use super::App;
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::Json;
-use super::extract::{Caller, NoQuery, announced, expect_content_type, parse, read_body};
+use super::extract::{Caller, NoQuery, announced, expect_content_type, read_body};
 use super::submission::{CallbackBody, Faults, callback_spec};
 use super::submit::{self, NamedKey, draw_id, invalid};
 use super::tasks::idempotency_header;
-use crate::ledger::canonical;
 
 use intake::OpenBatch;
 use view::Outcome;
+use whole::{BatchBody, Header, Whole};
 
 pub(crate) use crate::ledger::machine::batch::MAX_LINES;
 
@@ -52,35 +52,6 @@ static TURNS: Semaphore = Semaphore::const_new(2);
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(submit_batch)).routes(routes!(view::get_batch))
-}
-
-/// A batch as JSON.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct BatchBody<'a> {
-    /// Submissions, at most 100,000.
-    #[serde(borrow)]
-    #[schema(value_type = Vec<crate::api::submission::TaskBody<'static>>)]
-    tasks: Vec<&'a RawValue>,
-    /// Whom to tell when every task has ended.
-    callback: Option<CallbackBody>,
-    /// Against double submission; the same as the `Idempotency-Key` header.
-    idempotency_key: Option<String>,
-}
-
-/// What a batch is, besides its tasks: the first line of an NDJSON body may say it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BatchHead {
-    callback: Option<CallbackBody>,
-    idempotency_key: Option<String>,
-}
-
-/// The first line of an NDJSON body, if it is about the batch.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HeadLine {
-    batch: BatchHead,
 }
 
 /// What became of a batch's lines.
@@ -125,7 +96,7 @@ pub(super) async fn submit_batch(
         ("application/json", header) => {
             let _turn = turn(&parts.headers).await?;
             let bytes = read_body(&parts.headers, body, MAX_BATCH, &app).await?;
-            json(&app, &caller, &bytes, header).await?
+            json(&app, &caller, bytes, header).await?
         }
         // A key is compared by the whole body, so the whole body is read before anything is taken.
         (_, Some(key)) => {
@@ -160,88 +131,35 @@ fn respond(answer: &BatchAnswer) -> Response {
     response
 }
 
-async fn json(app: &App, caller: &Caller, bytes: &Bytes, header: Option<Text>) -> ApiResult<BatchAnswer> {
-    let body: BatchBody<'_> = parse(bytes)?;
-    if body.tasks.len() > usize::try_from(MAX_LINES).unwrap_or(usize::MAX) {
-        return Err(ApiError::field("/tasks", format!("has {}; at most {MAX_LINES}", body.tasks.len())));
-    }
-    let named = NamedKey { field: body.idempotency_key.as_deref(), header };
-    let key = submit::idempotency(app, caller, named, bytes)?;
-    let callback = callback_unless_bound(app, caller, (body.callback.as_ref(), "/callback"), key.as_ref()).await?;
-    let mut batch = match OpenBatch::begin(app, caller, callback, key).await? {
-        intake::Begun::New(batch) => batch,
-        intake::Begun::Again(batch) => return view::again(app, batch).await,
-    };
-    for chunk in body.tasks.chunks(intake::CHUNK) {
-        let lines = chunk.iter().map(|raw| intake::Line::Checked(raw.get().as_bytes())).collect();
-        batch.take(lines).await;
-    }
-    batch.close().await
+async fn json(app: &App, caller: &Caller, bytes: Bytes, header: Option<Text>) -> ApiResult<BatchAnswer> {
+    let print = app.ledger.keys().fingerprinting(&caller.namespace);
+    let named = if header.is_some() { Header::Keyed } else { Header::Unkeyed };
+    let read = whole::apart(move || whole::json(&bytes, named, print)).await?;
+    submit_whole(app, caller, read, header).await
 }
 
 /// An NDJSON batch that was read whole, for it has a key.
 async fn keyed_lines(app: &App, caller: &Caller, bytes: Bytes, header: Option<Text>) -> ApiResult<BatchAnswer> {
-    let all = whole_lines(&bytes);
-    let head = match all.first() {
-        Some(line) => head_line(line)?,
-        None => None,
-    };
-    let all: &[&[u8]] = if head.is_some() { all.get(1..).unwrap_or_default() } else { &all };
-    if all.len() > usize::try_from(MAX_LINES).unwrap_or(usize::MAX) {
-        return Err(too_many_lines());
+    let print = app.ledger.keys().fingerprinting(&caller.namespace);
+    let read = whole::apart(move || whole::lines(&bytes, print)).await?;
+    submit_whole(app, caller, read, header).await
+}
+
+async fn submit_whole(app: &App, caller: &Caller, read: Whole, header: Option<Text>) -> ApiResult<BatchAnswer> {
+    let Whole { form, lines, callback, key: named, fingerprint } = read;
+    let mut key = submit::idempotency(app, caller, NamedKey { field: named.as_deref(), header }, b"{}")?;
+    if let (Some(key), Some(fingerprint)) = (&mut key, fingerprint) {
+        key.fingerprint = fingerprint;
     }
-    let head = head.unwrap_or_default();
-    let named = NamedKey { field: head.idempotency_key.as_deref(), header };
-    let mut key = submit::idempotency(app, caller, named, b"{}")?;
-    if let Some(key) = &mut key {
-        let mut whole = Vec::with_capacity(bytes.len());
-        for line in whole_lines(&bytes) {
-            // A broken line stands for itself: it is refused each time alike.
-            whole.extend(canonical::canonical(line).unwrap_or_else(|_| line.to_vec()));
-            whole.push(b'\n');
-        }
-        key.fingerprint = app.ledger.keys().fingerprint(&caller.namespace, &whole);
-    }
-    let spec = (head.callback.as_ref(), "/batch/callback");
-    let callback = callback_unless_bound(app, caller, spec, key.as_ref()).await?;
+    let callback = callback_unless_bound(app, caller, (callback.as_ref(), form.callback_at()), key.as_ref()).await?;
     let mut batch = match OpenBatch::begin(app, caller, callback, key).await? {
         intake::Begun::New(batch) => batch,
         intake::Begun::Again(batch) => return view::again(app, batch).await,
     };
-    for chunk in all.chunks(intake::CHUNK) {
-        let lines: Vec<_> = chunk.iter().map(|line| intake::Line::Raw(line)).collect();
-        batch.take(lines).await;
+    for chunk in whole::chunks(&lines) {
+        batch.take(chunk.iter().map(|line| form.line(line)).collect()).await;
     }
     batch.close().await
-}
-
-/// Lines that are not blank.
-fn whole_lines(bytes: &[u8]) -> Vec<&[u8]> {
-    bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect()
-}
-
-/// What the batch is, if the first line is about it.
-///
-/// # Errors
-/// What is wrong with such a line.
-fn head_line(line: &[u8]) -> ApiResult<Option<BatchHead>> {
-    #[derive(Deserialize)]
-    struct Names {
-        batch: Option<serde::de::IgnoredAny>,
-    }
-    // Cheap to rule out: every other line would have to be parsed twice.
-    let start = line.get(..line.len().min(64)).unwrap_or_default();
-    if !start.windows(7).any(|window| window == b"\"batch\"") {
-        return Ok(None);
-    }
-    match serde_json::from_slice::<Names>(line) {
-        Ok(Names { batch: Some(_) }) => parse::<HeadLine>(line).map(|head| Some(head.batch)),
-        Ok(Names { batch: None }) | Err(_) => Ok(None),
-    }
-}
-
-fn too_many_lines() -> ApiError {
-    ApiError::new(Code::BodyTooLarge, format!("a batch has at most {MAX_LINES} lines")).fact("limit", MAX_LINES)
 }
 
 fn callback(app: &App, caller: &Caller, body: Option<&CallbackBody>, at: &str) -> ApiResult<Option<CallbackSpec>> {
