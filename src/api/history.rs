@@ -29,9 +29,14 @@ use super::list::wrong;
 use super::render::{self, Bodies, Fields};
 use super::tasks::visible;
 use super::timeline::timeline;
+use super::wire::PAGE_BYTES;
 
 /// Events read from the disk at a time.
 const PAGE: usize = 256;
+/// Events made ready at a time: each may bring a text of 64 KiB.
+const RENDERED: usize = 32;
+/// A stream has so much in memory that was not sent yet, and an event.
+const STREAM_BYTES: usize = 1 << 20;
 /// Events of the feed in one NDJSON answer.
 const MAX_LIMIT: usize = 1_000;
 /// Events looked through for one NDJSON answer: foreign ones cost as much to read as own ones.
@@ -93,7 +98,8 @@ pub(super) async fn history(
         Some("ndjson") => {
             let mut text = Vec::new();
             for event in &events {
-                text.extend(json_line(event));
+                text.extend_from_slice(json_text(event).as_bytes());
+                text.push(b'\n');
             }
             Ok(typed(Body::from(text), "application/x-ndjson"))
         }
@@ -113,10 +119,8 @@ fn typed(body: Body, kind: &'static str) -> Response {
     response
 }
 
-fn json_line(fields: &Fields) -> Vec<u8> {
-    let mut line = serde_json::to_vec(fields).unwrap_or_default();
-    line.push(b'\n');
-    line
+fn json_text(fields: &Fields) -> String {
+    serde_json::to_string(fields).unwrap_or_default()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +155,7 @@ pub(super) struct FeedQuery {
     after: Option<String>,
     /// NDJSON: wait for an event for so long, 0 to 60,000.
     wait_ms: Option<u64>,
-    /// NDJSON: events at most, 1 to 1,000.
+    /// NDJSON: events at most, 1 to 1,000; fewer come where these weigh over 8 MiB.
     limit: Option<usize>,
     /// `raw` adds each event's frame in base64.
     encoding: Option<String>,
@@ -178,7 +182,7 @@ enum HubEvents {
 struct Item {
     seq: Seq,
     live_type: String,
-    fields: Fields,
+    json: String,
 }
 
 /// The events of the namespace, strictly rising by seq: NDJSON by default, an endless stream with
@@ -209,6 +213,7 @@ pub(super) async fn feed(
         (None, Some("latest")) => news.borrow().seq,
         (None, Some(text)) => Seq(text.parse().map_err(|_| wrong("after", "is a seq or the word latest"))?),
     };
+    reached(&app, &news, after).await?;
     let frames = match query.encoding.as_deref() {
         None => Frames::Left,
         Some("raw") => Frames::Shown,
@@ -233,10 +238,32 @@ pub(super) async fn feed(
     lines(reader, limit, Duration::from_millis(wait)).await
 }
 
+/// A reader that is ahead of the ledger has read another one. To wait until this one has caught up would be to miss
+/// all that happens until then.
+async fn reached(app: &App, news: &watch::Receiver<Published>, after: Seq) -> ApiResult<()> {
+    if after <= news.borrow().seq {
+        return Ok(());
+    }
+    // What an answer has told is on disk, but the news of it may be on its way.
+    if !app.ledger.events_after(Seq(after.0 - 1), 1).await?.is_empty() {
+        return Ok(());
+    }
+    let last = news.borrow().seq;
+    Err(ApiError::new(Code::SeqAhead, format!("{after} is asked for; the last seq is {last}")).fact("last", last.0))
+}
+
 /// What one look into the ledger gave.
 struct Look {
     items: Vec<Item>,
     looked: usize,
+    bytes: usize,
+}
+
+impl Look {
+    fn put(&mut self, item: Item) {
+        self.bytes += item.json.len();
+        self.items.push(item);
+    }
 }
 
 impl Reader {
@@ -247,32 +274,38 @@ impl Reader {
         }
     }
 
-    /// The next events, at most `limit` of them; moves on past what it looked at.
-    async fn look(&mut self, limit: usize) -> Result<Look, Unavailable> {
+    /// The next events, at most `limit` of them and of `bytes`, but one at least; moves on past what it looked at.
+    async fn look(&mut self, limit: usize, bytes: usize) -> Result<Look, Unavailable> {
         let mut stored = self.ledger.events_after(self.after, PAGE).await?;
         let looked = stored.len();
-        let mut items = Vec::new();
+        let mut look = Look { items: Vec::new(), looked, bytes: 0 };
         // What retention took is told, never passed over in silence.
         if let Some(first) = stored.first().map(|stored| stored.event.seq)
             && first > self.after.next()
         {
-            items.push(gap(self.after.next(), Seq(first.0.saturating_sub(1))));
+            let before = Seq(first.0.saturating_sub(1));
+            look.put(gap(self.after.next(), before));
+            self.after = before;
         }
         let last = stored.last().map(|stored| stored.event.seq);
         stored.retain(|stored| self.shows(stored));
         let cut = stored.len() > limit;
         stored.truncate(limit);
-        self.after = match (cut, stored.last()) {
-            (true, Some(shown)) => shown.event.seq,
-            (true | false, _) => last.unwrap_or(self.after),
-        };
-        for (stored, fields) in stored.iter().zip(rendered(&self.ledger, &stored, self.frames).await?) {
-            let live_type = render::live_type(stored.event.body.kind());
-            let mut fields = fields;
-            fields.put_type(&live_type);
-            items.push(Item { seq: stored.event.seq, live_type, fields });
+        for some in stored.chunks(RENDERED) {
+            for (stored, mut fields) in some.iter().zip(rendered(&self.ledger, some, self.frames).await?) {
+                if look.bytes >= bytes {
+                    return Ok(look);
+                }
+                let live_type = render::live_type(stored.event.body.kind());
+                fields.put_type(&live_type);
+                look.put(Item { seq: stored.event.seq, live_type, json: json_text(&fields) });
+                self.after = stored.event.seq;
+            }
         }
-        Ok(Look { items, looked })
+        if !cut {
+            self.after = last.unwrap_or(self.after);
+        }
+        Ok(look)
     }
 
     /// Waits until the ledger has more than was looked at.
@@ -290,7 +323,7 @@ impl Reader {
 }
 
 fn gap(from: Seq, to: Seq) -> Item {
-    Item { seq: to, live_type: "gap".to_owned(), fields: Fields::gap(from, to) }
+    Item { seq: to, live_type: "gap".to_owned(), json: json_text(&Fields::gap(from, to)) }
 }
 
 /// As many events as there are, up to the limit; waits for the first.
@@ -299,12 +332,13 @@ async fn lines(mut reader: Reader, limit: usize, wait: Duration) -> ApiResult<Re
     tokio::pin!(end);
     let mut text = Vec::new();
     let (mut shown, mut looked) = (0, 0);
-    while shown < limit && looked < MAX_LOOKED {
-        let look = reader.look(limit - shown).await?;
+    while shown < limit && looked < MAX_LOOKED && text.len() < PAGE_BYTES {
+        let look = reader.look(limit - shown, PAGE_BYTES - text.len()).await?;
         shown += look.items.len();
         looked += look.looked;
         for item in &look.items {
-            text.extend(json_line(&item.fields));
+            text.extend_from_slice(item.json.as_bytes());
+            text.push(b'\n');
         }
         if look.looked > 0 {
             continue;
@@ -339,7 +373,7 @@ fn event_stream(reader: Reader) -> Response {
                 return Some((Ok::<_, Infallible>(bytes), stream));
             }
             // A fault ends the stream; the reader comes back with the last id that it saw.
-            let look = stream.reader.look(PAGE).await.ok()?;
+            let look = stream.reader.look(PAGE, STREAM_BYTES).await.ok()?;
             for item in &look.items {
                 stream.ready.push_back(sse(item));
             }
@@ -363,6 +397,6 @@ fn event_stream(reader: Reader) -> Response {
 }
 
 fn sse(item: &Item) -> Bytes {
-    let data = serde_json::to_string(&item.fields).unwrap_or_default();
-    Bytes::from(format!("id: {}\nevent: {}\ndata: {data}\n\n", item.seq, item.live_type))
+    let Item { seq, live_type, json } = item;
+    Bytes::from(format!("id: {seq}\nevent: {live_type}\ndata: {json}\n\n"))
 }

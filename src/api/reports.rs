@@ -31,7 +31,7 @@ use crate::ledger::canonical;
 /// The largest result (semantics 32).
 pub(super) const MAX_RESULT: usize = 1 << 20;
 /// The largest error message and progress data, in bytes.
-const MAX_DETAIL: usize = 64 << 10;
+pub(super) const MAX_DETAIL: usize = 64 << 10;
 /// The longest stage, in bytes.
 const MAX_STAGE: usize = 128;
 /// Names in one usage report.

@@ -20,7 +20,7 @@ use super::auth::scope;
 use super::auth::token::Minted;
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, Query, WireTime};
-use super::wire::{Cursor, Page, ReceiptBody, page_size};
+use super::wire::{Cursor, PAGE_BYTES, Page, ROW_BYTES, ReceiptBody, page_size};
 
 /// The old secret holds for an hour beside the new one unless the call says otherwise.
 const DEFAULT_OVERLAP: u64 = 3_600_000;
@@ -255,7 +255,15 @@ async fn list(
         .tokens
         .values()
         .filter(|token| after.as_deref().is_none_or(|after| token.id.as_str() > after) && sees(&caller, token));
-    let items: Vec<TokenBody> = fitting.by_ref().take(limit).map(TokenBody::of).collect();
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    while items.len() < limit
+        && bytes < PAGE_BYTES
+        && let Some(token) = fitting.next()
+    {
+        let names = token.agents.iter().map(|pattern| pattern.len());
+        bytes += ROW_BYTES + names.chain(token.capabilities.iter().map(|name| name.as_str().len())).sum::<usize>();
+        items.push(TokenBody::of(token));
+    }
     let more = fitting.next().is_some();
     let next_cursor = items.last().filter(|_| more).map(|last| cursors.after(&last.token_id));
     Ok(Json(Page { items, next_cursor }))

@@ -15,6 +15,12 @@ pub const DEFAULT_PAGE: usize = 50;
 /// The most items on a page.
 pub const MAX_PAGE: usize = 500;
 
+/// A page ends early once its rows weigh so much, with a cursor for the next one. It goes beyond by one row at most.
+pub const PAGE_BYTES: usize = 8 << 20;
+
+/// What a row weighs beside its texts.
+pub const ROW_BYTES: usize = 1 << 10;
+
 /// Proof that an event is in the ledger (semantics 25).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[schema(as = Receipt)]

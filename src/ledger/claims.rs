@@ -16,7 +16,7 @@ use crate::ledger::machine::decision::Rejection;
 use crate::ledger::machine::event::Actor;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::status::Delivery;
-use crate::ledger::planner::{ClaimId, Note};
+use crate::ledger::planner::{ClaimId, Note, answer_bytes, takes_one_more};
 use crate::ledger::sequencer::{Fate, Sequencer};
 use crate::ledger::time::Timestamp;
 
@@ -27,10 +27,18 @@ pub(in crate::ledger) struct Waiter {
     /// Outcomes of the reports that came with it.
     pub(in crate::ledger) outcomes: Vec<Draft>,
     pub(in crate::ledger) tasks: Vec<Handed>,
+    /// What they weigh together.
+    pub(in crate::ledger) bytes: u64,
     pub(in crate::ledger) reply: oneshot::Sender<WorkAnswer>,
 }
 
 impl Waiter {
+    /// Has it asked for more than it has, in that process of its agent?
+    fn wants(&self, process: Incarnation) -> bool {
+        let taken = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
+        self.request.incarnation == process && taken < self.request.max
+    }
+
     /// The answer with what it was given, which leaves with the batch.
     fn answer(self) -> Pending {
         let Self { request, outcomes, tasks, reply, .. } = self;
@@ -57,14 +65,15 @@ impl Claims {
 
     /// Hands a task to the oldest claim of that process that still takes one; gives it back if there is none.
     fn hand(&mut self, agent: &AgentKey, process: Incarnation, task: Handed) -> Option<Handed> {
-        let ids = self.by_agent.get(agent).into_iter().flatten();
-        let room = |waiter: &Waiter| {
-            let taken = u32::try_from(waiter.tasks.len()).unwrap_or(u32::MAX);
-            waiter.request.incarnation == process && taken < waiter.request.max
-        };
-        let found = ids.copied().find(|id| self.waiters.get(id).is_some_and(room));
+        let ids = || self.by_agent.get(agent).into_iter().flatten().copied();
+        let of = |id: &ClaimId| self.waiters.get(id).filter(|waiter| waiter.wants(process));
+        // The planner counts bytes alike. After a refused proposal its claims may stand otherwise than these: better a
+        // large answer than a lease of which nobody hears.
+        let light = ids().find(|id| of(id).is_some_and(|waiter| takes_one_more(waiter.bytes)));
+        let found = light.or_else(|| ids().find(|id| of(id).is_some()));
         match found.and_then(|id| self.waiters.get_mut(&id).map(|waiter| (id, waiter))) {
             Some((id, waiter)) => {
+                waiter.bytes += answer_bytes(&task.spec, task.replay.as_ref());
                 waiter.tasks.push(task);
                 self.filled.insert(id);
                 None
@@ -138,7 +147,7 @@ impl Sequencer {
         }
         let until = self.clock.now().after(request.wait);
         self.note(&Note::ClaimOpened { claim: id, agent, incarnation, max: request.max });
-        self.claims.open(id, Waiter { request, until, outcomes, tasks: Vec::new(), reply });
+        self.claims.open(id, Waiter { request, until, outcomes, tasks: Vec::new(), bytes: 0, reply });
         Ok(())
     }
 
@@ -172,8 +181,14 @@ impl Sequencer {
 
     fn unacknowledged(&self, request: &ClaimRequest) -> Vec<Handed> {
         let max = usize::try_from(request.max).unwrap_or(usize::MAX);
+        let mut bytes = 0;
+        let fits = |task: &Handed| {
+            let fits = takes_one_more(bytes);
+            bytes += answer_bytes(&task.spec, task.replay.as_ref());
+            fits
+        };
         let held = self.state.unacknowledged(&request.agent);
-        held.filter_map(|task| self.again(task, request.incarnation)).take(max).collect()
+        held.filter_map(|task| self.again(task, request.incarnation)).take(max).take_while(fits).collect()
     }
 
     /// What a process of its agent already holds unacknowledged: the same attempt, the same lease (semantics 4). A

@@ -9,6 +9,8 @@ use crate::ledger::ids::{AgentKey, Incarnation};
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::event::Event;
+use crate::ledger::machine::task::Progress;
+use crate::ledger::machine::task::spec::Submission;
 use crate::ledger::time::{Millis, Timestamp};
 
 /// A waiting claim, numbered within one run of the hub.
@@ -24,6 +26,32 @@ pub struct Load {
     pub in_flight: u32,
     /// Mean latency of late.
     pub mean_latency: Option<Millis>,
+}
+
+/// The most bytes that one claim hands over, by the measure of [`answer_bytes`]; what does not fit stays queued for the
+/// next claim. The one bound for the planner, which proposes, and for the claims, which hand over.
+pub const CLAIM_BYTES: u64 = 8 << 20;
+
+/// The heaviest task that there can be: a payload of 1 MiB, 64 KiB of stage data, labels and references. The API's
+/// bounds hold it.
+pub const TASK_BYTES: u64 = 1_280 << 10;
+
+/// Does an answer of that weight take one more task? Whatever that weighs: so the next task in turn is never passed
+/// over for a lighter one, and an empty answer takes any.
+#[must_use]
+pub const fn takes_one_more(bytes: u64) -> bool {
+    bytes.saturating_add(TASK_BYTES) <= CLAIM_BYTES
+}
+
+/// What a task weighs in a claim's answer: payload and data of the last stage, and what stands around them.
+#[must_use]
+pub fn answer_bytes(spec: &Submission, replay: Option<&Progress>) -> u64 {
+    const AROUND: u64 = 1_024;
+    let labels: usize = spec.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let texts = [&spec.payload_ref, &spec.context_path].into_iter().flatten().map(|text| text.len()).sum::<usize>();
+    let stage = replay.and_then(|progress| progress.data.as_ref());
+    let bodies = spec.payload.iter().chain(stage).map(|body| u64::from(body.len)).sum::<u64>();
+    AROUND + bodies + u64::try_from(labels + texts).unwrap_or(u64::MAX >> 1)
 }
 
 /// Something volatile that planners should know: never in the ledger (rule 7).

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::ledger::ids::{AgentId, Digest, FairnessKey, ReachId, TokenId};
 use crate::ledger::machine::agent::{Declaration, Offer, Strategy};
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::task::spec::{Qos, SchemaVerdicts, Submission};
+use crate::ledger::machine::task::spec::{BodyRef, Qos, SchemaVerdicts, Submission};
 use crate::ledger::machine::task::status::StatusKind;
-use crate::ledger::planner::{Load, Note, Planner};
+use crate::ledger::planner::{CLAIM_BYTES, Load, Note, Planner, TASK_BYTES, answer_bytes};
 use crate::ledger::time::Millis;
 use crate::scheduler::queue::BACKGROUND_EVERY;
 use crate::scheduler::routing::candidate::Reason;
@@ -62,6 +62,33 @@ fn a_claim_wider_than_the_free_slots_takes_the_slots() {
     world.submit_some(9, |_| {});
     world.claim("a", 100);
     assert_eq!(world.cycle().len(), 3);
+}
+
+#[test]
+fn a_claim_takes_no_more_than_its_bytes_and_a_second_one_takes_the_rest_in_order() {
+    let heavy = |task: &mut Submission| {
+        task.payload = Some(BodyRef { digest: Digest::default(), len: 1 << 20 });
+    };
+    let mut world = World::new();
+    world.register("a", pull(100));
+    let tasks: Vec<_> = (0..30).map(|_| world.submit(heavy)).collect();
+    let first = world.claim("a", 100);
+    let filled = world.cycle_by(3);
+    let weight = |dispatched: &[Dispatch]| {
+        let spec = |task| &world.state.task(task).unwrap().spec;
+        dispatched.iter().map(|dispatch| answer_bytes(spec(dispatch.task), None)).sum::<u64>()
+    };
+    assert!(weight(&filled) <= CLAIM_BYTES && weight(&filled) + TASK_BYTES > CLAIM_BYTES, "{}", filled.len());
+    world.claim("a", 1);
+    let more = world.cycle();
+    assert_eq!(more.len(), 1, "the first claim takes none although it asked for a hundred");
+    world.unclaim(first);
+    world.claim("a", 100);
+    let rest = world.cycle();
+    assert_eq!(rest.len(), filled.len());
+    let order: Vec<_> = filled.iter().chain(&more).chain(&rest).map(|dispatch| dispatch.task).collect();
+    assert_eq!(order, tasks[..order.len()]);
+    assert!(world.refusals.is_empty());
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use crate::ledger::ids::{AgentKey, Incarnation};
-use crate::ledger::planner::{ClaimId, Load};
+use crate::ledger::planner::{ClaimId, Load, takes_one_more};
 use crate::ledger::time::{Millis, Timestamp};
 
 /// Open claims remembered for one agent; more are not demand until one closes.
@@ -135,6 +135,26 @@ pub enum Outcome {
 struct Claim {
     incarnation: Incarnation,
     left: u32,
+    /// What its tasks weigh so far.
+    bytes: u64,
+}
+
+impl Claim {
+    /// Tasks that it still takes: none once its answer is large enough.
+    const fn demand(&self) -> u32 {
+        if takes_one_more(self.bytes) { self.left } else { 0 }
+    }
+}
+
+/// Demand that was taken for one task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// From this claim.
+    pub claim: ClaimId,
+    /// Of this weight.
+    pub bytes: u64,
+    /// What demand fell by: by more than one where the claim's answer is large enough now.
+    pub demand: u32,
 }
 
 /// What is known of one agent.
@@ -172,7 +192,7 @@ impl Pulse {
         self.claims
             .values()
             .filter(|claim| claim.incarnation == incarnation)
-            .fold(0, |sum, claim| sum.saturating_add(claim.left))
+            .fold(0, |sum, claim| sum.saturating_add(claim.demand()))
     }
 }
 
@@ -211,7 +231,7 @@ impl Vitals {
     pub fn open_claim(&mut self, claim: ClaimId, agent: &AgentKey, incarnation: Incarnation, max: u32) {
         let pulse = self.pulse(agent);
         if pulse.claims.len() < MAX_CLAIMS {
-            pulse.claims.insert(claim, Claim { incarnation, left: max });
+            pulse.claims.insert(claim, Claim { incarnation, left: max, bytes: 0 });
             self.claims.insert(claim, agent.clone());
         }
     }
@@ -225,18 +245,21 @@ impl Vitals {
         Some(agent)
     }
 
-    /// Takes one task's worth of demand from the oldest open claim of that process.
-    pub fn take_demand(&mut self, agent: &AgentKey, incarnation: Incarnation) -> Option<ClaimId> {
+    /// Takes the demand for a task of that weight from the oldest open claim of that process.
+    pub fn take_demand(&mut self, agent: &AgentKey, incarnation: Incarnation, bytes: u64) -> Option<Taken> {
         let pulse = self.pulses.get_mut(agent)?;
-        let (id, claim) = pulse.claims.iter_mut().find(|(_, c)| c.incarnation == incarnation && c.left > 0)?;
+        let (id, claim) = pulse.claims.iter_mut().find(|(_, c)| c.incarnation == incarnation && c.demand() > 0)?;
+        let before = claim.demand();
         claim.left -= 1;
-        Some(*id)
+        claim.bytes = claim.bytes.saturating_add(bytes);
+        Some(Taken { claim: *id, bytes, demand: before - claim.demand() })
     }
 
     /// Gives it back after a refused proposal, if the claim is still open.
-    pub fn return_demand(&mut self, agent: &AgentKey, claim: ClaimId) {
-        if let Some(claim) = self.pulses.get_mut(agent).and_then(|pulse| pulse.claims.get_mut(&claim)) {
+    pub fn return_demand(&mut self, agent: &AgentKey, taken: Taken) {
+        if let Some(claim) = self.pulses.get_mut(agent).and_then(|pulse| pulse.claims.get_mut(&taken.claim)) {
             claim.left = claim.left.saturating_add(1);
+            claim.bytes = claim.bytes.saturating_sub(taken.bytes);
         }
     }
 
@@ -263,6 +286,7 @@ impl Vitals {
 mod tests {
     use super::*;
     use crate::ledger::ids::{AgentId, Namespace};
+    use crate::ledger::planner::{CLAIM_BYTES, TASK_BYTES};
 
     fn agent() -> AgentKey {
         AgentKey { namespace: Namespace::new("n").unwrap(), agent_id: AgentId::new("a").unwrap() }
@@ -305,13 +329,26 @@ mod tests {
         vitals.open_claim(ClaimId(1), &agent(), Incarnation(1), 4);
         vitals.open_claim(ClaimId(2), &agent(), Incarnation(2), 1);
         assert_eq!(vitals.of(&agent()).unwrap().demand(Incarnation(2)), 1);
-        assert_eq!(vitals.take_demand(&agent(), Incarnation(2)), Some(ClaimId(2)));
-        assert_eq!(vitals.take_demand(&agent(), Incarnation(2)), None);
-        vitals.return_demand(&agent(), ClaimId(2));
+        let taken = Taken { claim: ClaimId(2), bytes: 7, demand: 1 };
+        assert_eq!(vitals.take_demand(&agent(), Incarnation(2), 7), Some(taken));
+        assert_eq!(vitals.take_demand(&agent(), Incarnation(2), 7), None);
+        vitals.return_demand(&agent(), taken);
         assert_eq!(vitals.of(&agent()).unwrap().demand(Incarnation(2)), 1);
         assert_eq!(vitals.close_claim(ClaimId(2)), Some(agent()));
         assert_eq!(vitals.close_claim(ClaimId(2)), None);
         assert_eq!(vitals.of(&agent()).unwrap().demand(Incarnation(2)), 0);
+    }
+
+    #[test]
+    fn a_claim_whose_answer_is_large_enough_is_no_demand_until_what_was_refused_comes_back() {
+        let mut vitals = Vitals::default();
+        vitals.open_claim(ClaimId(1), &agent(), Incarnation(1), 10);
+        let first = vitals.take_demand(&agent(), Incarnation(1), CLAIM_BYTES - TASK_BYTES).unwrap();
+        let second = vitals.take_demand(&agent(), Incarnation(1), TASK_BYTES).unwrap();
+        assert_eq!((first.demand, second.demand), (1, 9), "the one that fills it takes the rest of the demand");
+        assert_eq!(vitals.take_demand(&agent(), Incarnation(1), 1), None);
+        vitals.return_demand(&agent(), second);
+        assert_eq!(vitals.of(&agent()).unwrap().demand(Incarnation(1)), 9);
     }
 
     #[test]

@@ -76,6 +76,32 @@ async fn the_feed_rises_strictly_and_goes_on_where_its_reader_was() {
 }
 
 #[tokio::test]
+async fn a_reader_ahead_of_the_ledger_is_told_so_and_one_at_its_end_waits() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let all = world.dev.get("/v1/events").await;
+    let last: u64 = all.header("reach-after").parse().unwrap();
+    let at_the_end = world.dev.get(&format!("/v1/events?after={last}")).await;
+    assert_eq!((at_the_end.status, &*at_the_end.text), (200, ""), "nothing yet is no refusal");
+    for ahead in [last + 1, last + 1_000_000, u64::MAX] {
+        let problem = world.dev.get(&format!("/v1/events?after={ahead}&wait_ms=60000")).await;
+        assert_eq!(problem.problem(400, "seq-ahead")["last"], json!(last));
+        let by_header = |accept: &str| {
+            let call = world.dev.request(Method::GET, "/v1/events").header("accept", accept.to_owned());
+            Answer::of(call.header("Last-Event-ID", ahead.to_string()))
+        };
+        by_header("application/x-ndjson").await.problem(400, "seq-ahead");
+        by_header("text/event-stream").await.problem(400, "seq-ahead");
+    }
+    // What an answer has just told is never ahead.
+    for n in 0..50 {
+        let receipt = world.dev.post("/v1/tasks", json!({"capability": "text.count", "payload": n})).await.json();
+        let seq = receipt["receipt"]["seq"].as_u64().unwrap();
+        assert_eq!(world.dev.get(&format!("/v1/events?after={seq}")).await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn server_sent_events_resume_after_the_last_id() {
     let world = World::start().await;
     world.dev.register("w-1", "text.count").await;

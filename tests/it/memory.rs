@@ -1,4 +1,4 @@
-//! Memory is bounded whatever callers do: bodies and connections (docs/bounds.md).
+//! Memory is bounded whatever callers do: bodies, answers and connections (docs/bounds.md).
 
 use std::time::Duration;
 
@@ -16,6 +16,89 @@ const LARGE: usize = 1_000_000;
 
 async fn large_task(world: &World) -> Answer {
     world.dev.post("/v1/tasks", json!({"capability": "text.count", "payload": "x".repeat(LARGE)})).await
+}
+
+fn payload_bytes(tasks: &Value) -> usize {
+    tasks.as_array().unwrap().iter().map(|task| task["payload"].to_string().len()).sum()
+}
+
+/// An agent that holds as many as there are.
+async fn hungry(world: &World) {
+    let agent = json!({"agent_id": "w-1", "capabilities": [{"capability": "text.count"}],
+        "transport": {"kind": "pull"}, "max_concurrency": 1_000});
+    assert_eq!(world.dev.post("/v1/agents", agent).await.status, 200);
+}
+
+#[tokio::test]
+async fn one_claim_hands_over_at_most_8_mib_and_the_rest_stays_in_the_queue_in_its_order() {
+    let world = World::start().await;
+    hungry(&world).await;
+    let mut sent = Vec::new();
+    for _ in 0..20 {
+        let task = large_task(&world).await;
+        assert_eq!(task.status, 202, "{}", task.text);
+        sent.push(task.json()["reach_id"].clone());
+    }
+    let claim = json!({"incarnation": 1, "max": 1_000});
+    let mut seen = Vec::new();
+    while seen.len() < sent.len() {
+        let answer = world.dev.post("/v1/agents/w-1/claim", claim.clone()).await.json();
+        let tasks = answer["tasks"].as_array().unwrap();
+        assert!(!tasks.is_empty() && payload_bytes(&answer["tasks"]) <= 8 << 20, "{} tasks", tasks.len());
+        assert!(tasks.len() > 5 || seen.len() + tasks.len() == sent.len(), "as many as fit: {}", tasks.len());
+        let left = world.dev.get("/v1/tasks?state=queued").await.json()["items"].as_array().unwrap().len();
+        assert_eq!(seen.len() + tasks.len() + left, sent.len(), "no lease is given for what is not sent");
+        let again = world.dev.post("/v1/agents/w-1/claim", claim.clone()).await.json();
+        assert_eq!(again["tasks"].as_array().map(Vec::len), Some(tasks.len()), "the same again until they are taken");
+        for task in tasks {
+            seen.push(task["reach_id"].clone());
+            let ack = json!({"agent_id": "w-1", "incarnation": 1, "attempt": 1, "lease": task["lease"]});
+            let path = format!("/v1/tasks/{}/ack", task["reach_id"].as_str().unwrap());
+            assert_eq!(world.dev.post(&path, ack).await.status, 200);
+        }
+    }
+    assert_eq!(seen, sent, "each once, in the order of the queue");
+}
+
+#[tokio::test]
+async fn pages_of_large_rows_end_after_8_mib_with_a_cursor_and_so_does_the_feed() {
+    const AGENTS: usize = 350;
+    let world = World::start().await;
+    let long = "x".repeat(120);
+    let offers: Vec<Value> = (0..200).map(|n| json!({"capability": format!("{n:03}.{long}")})).collect();
+    for n in 0..AGENTS {
+        let agent = json!({"agent_id": format!("w-{n:03}"), "capabilities": offers, "transport": {"kind": "pull"}});
+        assert_eq!(world.dev.post("/v1/agents", agent).await.status, 200);
+    }
+    let (mut seen, mut pages, mut cursor) = (Vec::new(), 0, String::new());
+    loop {
+        let page = world.dev.get(&format!("/v1/agents?limit=500{cursor}")).await;
+        assert!(page.text.len() <= 9 << 20, "{}", page.text.len());
+        let page = page.json();
+        seen.extend(page["items"].as_array().unwrap().iter().map(|agent| agent["agent_id"].to_string()));
+        pages += 1;
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!((seen.len(), pages), (AGENTS, 2));
+    assert!(seen.is_sorted_by(|a, b| a < b));
+    let (mut seqs, mut pages, mut after) = (Vec::new(), 0, 0);
+    loop {
+        let page = world.dev.get(&format!("/v1/events?encoding=raw&after={after}")).await;
+        assert!(page.text.len() <= 9 << 20, "{}", page.text.len());
+        if page.text.is_empty() {
+            break;
+        }
+        after = page.header("reach-after").parse::<u64>().unwrap();
+        let events: Vec<Value> = page.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        seqs.extend(events.iter().map(|event| event["seq"].as_u64().unwrap()));
+        pages += 1;
+    }
+    assert!(pages > 2 && seqs.len() >= AGENTS, "{pages} pages, {} events", seqs.len());
+    assert!(seqs.is_sorted_by(|a, b| a < b), "none twice");
+    assert_eq!(seqs.last(), Some(&after));
 }
 
 /// A connection on which a call with a token has begun.

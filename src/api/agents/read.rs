@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api::App;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::extract::{Caller, Id, Json, NoQuery, Query};
-use crate::api::wire::{Cursor, Page, page_size};
+use crate::api::wire::{Cursor, PAGE_BYTES, Page, ROW_BYTES, page_size};
 use crate::ledger::ids::{AgentId, AgentKey, Capability, Namespace};
 use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
@@ -78,6 +78,13 @@ impl Summary {
     }
 }
 
+impl Summary {
+    /// About how much it is in an answer.
+    fn bytes(&self) -> usize {
+        ROW_BYTES + self.capabilities.iter().map(String::len).sum::<usize>()
+    }
+}
+
 /// What narrows a list, checked.
 #[derive(Clone)]
 struct Narrow {
@@ -136,29 +143,37 @@ pub(super) async fn list(
         None => None,
         Some(position) => Some(AgentId::new(&position).map_err(|_| ApiError::from(Code::InvalidQuery))?),
     };
-    let mut items = Vec::new();
+    let (mut items, mut bytes) = (Vec::new(), 0);
     loop {
-        let (namespace, narrow, from, room) =
-            (caller.namespace.clone(), narrow.clone(), after.take(), limit - items.len());
-        let (found, last) = app.ledger.ask(move |state| look(state, &namespace, &narrow, from, room)).await?;
+        let (namespace, narrow, from) = (caller.namespace.clone(), narrow.clone(), after.take());
+        let left = Left { rows: limit - items.len(), bytes: PAGE_BYTES.saturating_sub(bytes) };
+        let (found, last) = app.ledger.ask(move |state| look(state, &namespace, &narrow, from, left)).await?;
+        bytes += found.iter().map(Summary::bytes).sum::<usize>();
         items.extend(found);
         after = last;
-        if after.is_none() || items.len() >= limit {
+        if after.is_none() || items.len() >= limit || bytes >= PAGE_BYTES {
             break;
         }
     }
     Ok(Json(Page { items, next_cursor: after.map(|id| cursors.after(id.as_str())) }))
 }
 
-/// At most `room` agents that fit, and where to go on; `None` at the end.
+/// What a page still takes.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    rows: usize,
+    bytes: usize,
+}
+
+/// Agents that fit, as many as the page takes, and where to go on; `None` at the end.
 fn look(
     state: &Ledgered,
     namespace: &Namespace,
     narrow: &Narrow,
     after: Option<AgentId>,
-    room: usize,
+    left: Left,
 ) -> (Vec<Summary>, Option<AgentId>) {
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     let first = match after {
         Some(agent_id) => Bound::Excluded(AgentKey { namespace: namespace.clone(), agent_id }),
         // The first character of the alphabet alone: the least id that there can be.
@@ -170,9 +185,11 @@ fn look(
     let agents = state.agents().range((first, Bound::Unbounded));
     for (looked, (key, agent)) in agents.take_while(|(key, _)| key.namespace == *namespace).enumerate() {
         if narrow.takes(agent) {
-            found.push(Summary::of(agent));
+            let summary = Summary::of(agent);
+            bytes += summary.bytes();
+            found.push(summary);
         }
-        if found.len() >= room || looked + 1 >= LOOKED_AT {
+        if found.len() >= left.rows || bytes >= left.bytes || looked + 1 >= LOOKED_AT {
             return (found, Some(key.agent_id.clone()));
         }
     }

@@ -54,6 +54,8 @@ codes! {
     InvalidQuery "invalid-query" BAD_REQUEST "A query parameter is unknown or wrong" "Use only the parameters in /openapi.json; the detail names the one at fault."
     /// A header that is wrong.
     InvalidHeader "invalid-header" BAD_REQUEST "A header is missing or wrong" "Correct the header that the detail names."
+    /// A reader is ahead of the ledger.
+    SeqAhead "seq-ahead" BAD_REQUEST "The ledger does not reach so far" "You have read another ledger, or one that was restored to an earlier moment: compare the lineage, and begin at the last seq that the detail names, or at 0."
     /// No namespace was named.
     NamespaceMissing "namespace-missing" BAD_REQUEST "The call names no namespace" "This token holds in every namespace: name one in the Reach-Namespace header."
     /// The framing of the request is ambiguous.

@@ -139,3 +139,13 @@ fn a_payload_over_a_mebibyte_is_too_large() {
     assert!(of(&given(MAX_PAYLOAD)).is_ok());
     assert_eq!(of(&given(MAX_PAYLOAD + 1)), Err(Unfit::PayloadTooLarge));
 }
+
+#[test]
+fn the_heaviest_task_weighs_what_a_claim_keeps_room_for() {
+    let heaviest = MAX_PAYLOAD
+        + crate::api::reports::MAX_DETAIL
+        + MAX_LABELS * (MAX_LABEL_NAME + MAX_LABEL_VALUE)
+        + 2 * MAX_REFERENCE
+        + 1_024;
+    assert!(u64::try_from(heaviest).unwrap() <= crate::ledger::planner::TASK_BYTES, "{heaviest}");
+}

@@ -20,14 +20,14 @@ use crate::ledger::machine::event::{Event, EventBody, Explanation};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Qos;
 use crate::ledger::machine::task::status::{Delivery, Status};
-use crate::ledger::planner::{ClaimId, Note, Planner};
+use crate::ledger::planner::{Note, Planner, answer_bytes};
 use crate::ledger::time::Timestamp;
 use crate::scheduler::queue::{CLASSES, Entry, Head, Lane, LaneKey, LaneNo, Queue, Ticket};
 use crate::scheduler::ramp::{Ramp, STEP};
 use crate::scheduler::roster::{PoolNo, Roster, SeatNo};
 use crate::scheduler::routing::candidate::{Suspect, exclusion};
 use crate::scheduler::routing::{Finding, Needs, Question, RouteReport, route, survey};
-use crate::scheduler::vitals::Vitals;
+use crate::scheduler::vitals::{Taken, Vitals};
 use follow::Holding;
 
 /// A proposal that is not yet decided.
@@ -36,7 +36,7 @@ struct Pending {
     ticket: Ticket,
     agent: AgentKey,
     seat: SeatNo,
-    claim: Option<ClaimId>,
+    claim: Option<Taken>,
     suspect: Suspect,
 }
 
@@ -268,15 +268,17 @@ impl Scheduler {
         let ticket = self.queue.serve(task.id())?;
         self.left(&ticket);
         let claim = match delivery {
-            Delivery::Pull => self.vitals.take_demand(&agent, incarnation),
+            Delivery::Pull => {
+                let bytes = answer_bytes(&task.spec, task.progress.as_deref());
+                self.vitals.take_demand(&agent, incarnation, bytes)
+            }
             Delivery::Push => None,
         };
         let suspect = Suspect::of(task);
         self.roster.adjust(seat, |desk| {
             desk.seat.reserved += 1;
-            if claim.is_some() {
-                desk.seat.demand = desk.seat.demand.saturating_sub(1);
-            }
+            let fallen = claim.map_or(0, |taken| taken.demand);
+            desk.seat.demand = desk.seat.demand.saturating_sub(fallen);
         });
         self.count_suspect(seat, suspect, u32::saturating_add);
         if let Some(ramp) = &mut self.ramp {
