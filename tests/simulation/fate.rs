@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_reach::ledger::ids::Seq;
 use agent_reach::ledger::store::Store;
 use agent_reach::ledger::store::memory::Fault;
+use agent_reach::ledger::time::Millis;
 
 use crate::faults::Death;
 use crate::hub::{Flight, Hub, Impossible, Input, LONGEST_SLEEP, Pending, Start};
@@ -214,6 +215,16 @@ impl World {
         self.tally.hit(if by > 0 { "wall clock forward" } else { "wall clock backward" });
         self.clock.jump_wall(by);
         self.at(LONGEST_SLEEP.0, Action::Cycle);
+    }
+
+    /// Time passes, and nobody does anything in it.
+    pub(crate) fn stand_still(&mut self, by: Millis) -> Result<(), Impossible> {
+        let Some(hub) = self.hub.as_mut().filter(|hub| hub.is_open()) else { return Ok(()) };
+        self.tally.hit("standstill");
+        self.clock.advance(by);
+        hub.stood_still(by)?;
+        self.notes.stood.push(hub.now());
+        self.cycle(Vec::new())
     }
 
     /// A snapshot is a boot that is written down: of what is durable.

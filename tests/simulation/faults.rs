@@ -21,6 +21,7 @@ pub(crate) const FAULTS: &[&str] = &[
     "restart with tasks in flight",
     "wall clock forward",
     "wall clock backward",
+    "standstill",
     "agent killed",
     "agent paused",
     "agent back under the same instance",

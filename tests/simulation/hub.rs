@@ -213,7 +213,6 @@ impl Hub {
         self.cycle(Vec::new())
     }
 
-    /// Ledger time.
     pub(crate) fn now(&self) -> Timestamp {
         if self.sabotage == Sabotage::WallTime { self.world.wall() } else { self.clock.now() }
     }
@@ -244,6 +243,13 @@ impl Hub {
             self.hand_over();
         }
         Ok(())
+    }
+
+    /// What the sequencer does first after it stood still (semantics 3).
+    pub(crate) fn stood_still(&mut self, by: Millis) -> Result<(), Impossible> {
+        self.up_since = self.now();
+        self.note(&Note::Lagged { by });
+        self.step(&Proposal::by_hub(None, Command::NoteStandstill { by })).map(drop)
     }
 
     /// When it wants to be asked again by itself; `None` while it waits for the committer.

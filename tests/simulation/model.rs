@@ -115,6 +115,8 @@ pub(crate) struct Notes {
     pub(crate) acked: BTreeMap<(ReachId, AttemptNo), Vec<(AgentKey, Incarnation)>>,
     /// How often each push was posted.
     pub(crate) pushed: BTreeMap<(ReachId, AttemptNo), u32>,
+    /// When the hub went on after it had stood still.
+    pub(crate) stood: Vec<Timestamp>,
     /// Did the run come to its end, with nothing left to do?
     pub(crate) at_rest: bool,
     /// Found while it ran.

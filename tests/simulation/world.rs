@@ -39,6 +39,7 @@ pub(crate) enum Action {
     Resolved,
     Die(Death),
     Jump(i64),
+    StandStill(u64),
     Effects,
     Snapshot,
     Unanswered(Party, u64),
@@ -131,6 +132,7 @@ impl World {
             last_skew: 0,
         };
         world.prepare();
+        world.plan_a_standstill(seed);
         world
     }
 
@@ -160,6 +162,16 @@ impl World {
         }
         let after = self.chance.between(1_000, self.plan.span);
         self.at(after, Action::Snapshot);
+    }
+
+    /// Some hubs stand still once, with everything around them: a machine that slept. Drawn apart, so that all else is as
+    /// it would be without.
+    fn plan_a_standstill(&mut self, seed: u64) {
+        let mut chance = Chance::new(!seed);
+        if chance.hits(400) {
+            let by = chance.between(1_000, 5_000);
+            self.at(chance.between(1_000, self.plan.span), Action::StandStill(by));
+        }
     }
 
     /// Monotonic time.
@@ -260,6 +272,7 @@ impl World {
                 self.jump(by);
                 Ok(())
             }
+            Action::StandStill(by) => self.stand_still(Millis(by)),
             Action::Effects => {
                 self.senders.next = None;
                 self.cycle(vec![Input::Effects])

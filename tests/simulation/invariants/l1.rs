@@ -1,4 +1,5 @@
-//! L1: every task is terminal by its deadline + 1 s, with the time in which the hub was down left out.
+//! L1: every task is terminal by its deadline + 1 s, with the time in which the hub was down or stood still left
+//! out.
 
 use agent_reach::ledger::machine::event::EventBody;
 use agent_reach::ledger::time::{Millis, Timestamp};
@@ -22,7 +23,8 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
             None if evidence.notes.at_rest => (last.max(life.deadline.after(GRACE)).after(GRACE), life.submitted.seq),
             None => continue,
         };
-        let begun = starts.iter().copied().take_while(|start| *start <= at).last().unwrap_or_default();
+        let begun = starts.iter().chain(&evidence.notes.stood).copied().filter(|start| *start <= at);
+        let begun = begun.max().unwrap_or_default();
         if at.since(life.deadline.max(begun)) > GRACE {
             findings.add("L1", seq, format!("{} was to end by {} and did at {at}", life.id, life.deadline));
         }
