@@ -19,6 +19,7 @@ use crate::hub::{self, FirstToken, Home};
 use crate::ledger::launch::ClockLeap;
 use crate::ledger::time::SystemClock;
 use crate::scheduler::outbound::guard::{Guard, Loopback};
+use crate::scheduler::outbound::hosts::Limits;
 use crate::telemetry;
 
 /// Every key with its meaning and its default, as a file that can be taken as it is.
@@ -59,6 +60,13 @@ agent_networks = []
 # Private networks (CIDR) that callbacks may go to.
 callback_networks = []
 
+[callbacks]
+# Callbacks on their way to one host at most. A host that answers begins with 4, one that has not answered yet or failed
+# last gets one at a time; each answer adds one, up to this. Raise it for a receiver that is slow and takes many.
+per_host = 16
+# Callbacks on their way to all hosts at most. Hosts that have not answered yet, fail or are slow share a half of them.
+in_all = 256
+
 [stop]
 # At a stop, work in flight may end within this.
 grace_ms = 10000
@@ -69,6 +77,9 @@ form = "auto"
 # A level, or levels by module: "info,agent_reach::scheduler=debug".
 filter = "warn,agent_reach=info,reach=info"
 "#;
+
+/// Each is a connection and a file handle.
+const MAX_CALLBACKS: u32 = 4_096;
 
 /// `REACH_*` names that belong to the command line and not to the configuration.
 const NOT_OURS: [&str; 8] = ["url", "token", "token_file", "namespace", "dev_token", "config", "fix", "log"];
@@ -89,6 +100,8 @@ pub struct Config {
     pub disk: DiskConfig,
     /// Whom the hub itself may call.
     pub egress: EgressConfig,
+    /// How callers are called back.
+    pub callbacks: CallbackConfig,
     /// How it stops.
     pub stop: StopConfig,
     /// What is logged, and how.
@@ -160,6 +173,16 @@ mod networks {
     }
 }
 
+/// How callers are called back (R-CBK-2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallbackConfig {
+    /// To one host at once.
+    pub per_host: u32,
+    /// To all hosts at once.
+    pub in_all: u32,
+}
+
 /// How it stops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -177,6 +200,7 @@ impl Default for Config {
             ledger: LedgerConfig::default(),
             disk: DiskConfig::default(),
             egress: EgressConfig::default(),
+            callbacks: CallbackConfig::default(),
             stop: StopConfig::default(),
             log: telemetry::Options::default(),
         }
@@ -198,6 +222,13 @@ impl Default for LedgerConfig {
 impl Default for DiskConfig {
     fn default() -> Self {
         Self { low_bytes: 1 << 30, low_milli: 50, full_bytes: 64 << 20, full_milli: 20 }
+    }
+}
+
+impl Default for CallbackConfig {
+    fn default() -> Self {
+        let Limits { per_host, in_all } = Limits::default();
+        Self { per_host, in_all }
     }
 }
 
@@ -246,6 +277,9 @@ impl Config {
         if self.api.max_connections == 0 {
             return refuse("api.max_connections: at least 1 is needed");
         }
+        if self.callbacks.per_host == 0 || !(self.callbacks.per_host..=MAX_CALLBACKS).contains(&self.callbacks.in_all) {
+            return refuse("callbacks: 1 ≤ per_host ≤ in_all ≤ 4096 is needed");
+        }
         if self.ledger.snapshot_every == 0 || self.ledger.append_deadline_ms == 0 {
             return refuse("ledger: snapshot_every and append_deadline_ms must be above 0");
         }
@@ -284,6 +318,7 @@ impl Config {
                 full_bytes: self.disk.full_bytes,
                 full_milli: self.disk.full_milli,
             },
+            callbacks: Limits { per_host: self.callbacks.per_host, in_all: self.callbacks.in_all },
             snapshot_every: self.ledger.snapshot_every,
             append_deadline: millis(self.ledger.append_deadline_ms),
             stop_grace: millis(self.stop.grace_ms),
@@ -336,6 +371,9 @@ mod tests {
     fn marks_that_make_no_sense_are_refused() {
         assert!(of("[disk]\nlow_milli = 10\nfull_milli = 20").is_err());
         assert!(of("[api]\nmax_connections = 0").is_err());
+        for limits in ["per_host = 0", "in_all = 0", "per_host = 5\nin_all = 4", "in_all = 5000"] {
+            assert!(of(&format!("[callbacks]\n{limits}")).is_err(), "{limits}");
+        }
     }
 
     #[test]

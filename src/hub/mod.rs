@@ -34,6 +34,7 @@ use crate::ledger::time::Clock;
 use crate::recovery::Recovery;
 use crate::scheduler::outbound;
 use crate::scheduler::outbound::guard::Guard;
+use crate::scheduler::outbound::hosts::Limits as CallbackLimits;
 use crate::scheduler::outbound::secrets::{SecretError, Secrets};
 use crate::scheduler::plan::Scheduler;
 
@@ -73,6 +74,8 @@ pub struct Options {
     pub api: api::Options,
     /// Which addresses the hub may call.
     pub guard: Guard,
+    /// How many callbacks may be on their way.
+    pub callbacks: CallbackLimits,
     /// When the disk counts as nearly full and as full.
     pub watermarks: Watermarks,
     /// Events between two snapshots; default 200,000.
@@ -182,6 +185,7 @@ impl Hub {
         let guard = Arc::new(options.guard);
         let calls = outbound::Options {
             grace: options.stop_grace,
+            callbacks: options.callbacks,
             ..outbound::Options::new((*guard).clone(), Arc::clone(&secrets), found.seq)
         };
         let first = (options.first_token, folder);

@@ -11,6 +11,7 @@ use agent_reach::ledger::launch::ClockLeap;
 use agent_reach::ledger::store::memory::MemoryStore;
 use agent_reach::ledger::time::SystemClock;
 use agent_reach::scheduler::outbound::guard::{Guard, Loopback};
+use agent_reach::scheduler::outbound::hosts::Limits;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -71,6 +72,7 @@ impl World {
                 ..agent_reach::api::Options::default()
             },
             guard: Guard { loopback: Loopback::Allowed, ..Guard::default() },
+            callbacks: Limits::default(),
             watermarks: Watermarks::default(),
             snapshot_every: 200_000,
             append_deadline: std::time::Duration::from_secs(10),

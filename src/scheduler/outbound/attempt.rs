@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer::retry_after;
 use super::dispatcher::headers;
 use super::guard::Purpose;
-use super::hosts::HostSays;
+use super::hosts::{HostSays, SLOW};
 use super::http::{HttpClient, Incoming, Limits, Outgoing, PostError, Trouble};
 use super::message::{MessageBodies, attempt_named, batch_message, task_message, told};
 use super::secrets::Secrets;
@@ -22,7 +22,7 @@ use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::event::{Event, TryOutcome};
 use crate::ledger::machine::task::Task;
 use crate::ledger::store::BodyKey;
-use crate::ledger::time::Timestamp;
+use crate::ledger::time::{Millis, Timestamp};
 
 /// 15 s in all, the answer's body included; 64 KiB of it are read.
 const LIMITS: Limits = Limits { connect: Duration::from_secs(10), total: Duration::from_secs(15), max_body: 64 * 1024 };
@@ -166,7 +166,10 @@ impl Attempt {
             until_sent: None,
         });
         tokio::select! {
-            answer = call => Some(outcome(answer, wall_now)),
+            answer = call => {
+                let (outcome, says) = outcome(answer, wall_now);
+                Some((outcome, paced(says, self.ledger.now().since(now))))
+            }
             // It may have arrived: a try like any other, and the receiver tells doubles by their id.
             () = self.cut.cancelled() => {
                 Some((TryOutcome::Failed { error: "hub-stopped".into(), retry_after: None }, HostSays::Nothing))
@@ -248,12 +251,19 @@ fn outcome(answer: Result<Incoming, PostError>, wall: Timestamp) -> (TryOutcome,
     }
 }
 
+/// A host that works, but after long, is one to be careful with.
+fn paced(says: HostSays, took: Millis) -> HostSays {
+    match says {
+        HostSays::Alive if took >= SLOW => HostSays::Slow,
+        HostSays::Alive | HostSays::Slow | HostSays::Failing | HostSays::Nothing => says,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::guard::{GuardRefusal, Rule};
     use super::super::http::{Received, Sent};
     use super::*;
-    use crate::ledger::time::Millis;
 
     fn said(status: u16, retry_after: Option<&str>) -> (TryOutcome, HostSays) {
         let body = Received::Broken;
@@ -283,6 +293,13 @@ mod tests {
         ] {
             assert_eq!(said(status, after), (expected, says), "{status}");
         }
+    }
+
+    #[test]
+    fn an_answer_after_long_is_one_of_a_slow_host_and_silence_is_none() {
+        assert_eq!(paced(HostSays::Alive, Millis(4_999)), HostSays::Alive);
+        assert_eq!(paced(HostSays::Alive, SLOW), HostSays::Slow);
+        assert_eq!(paced(HostSays::Failing, Millis::secs(15)), HostSays::Failing);
     }
 
     #[test]

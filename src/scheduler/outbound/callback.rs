@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::LAST_WORD;
 use super::attempt::{Attempt, Ended, Settled};
 use super::guard::Purpose;
-use super::hosts::{HostSays, Hosts, Ramp, Taken};
+use super::hosts::{HostSays, Hosts, Limits, Ramp, Taken};
 use super::http::HttpClient;
 use super::secrets::Secrets;
 use crate::ledger::handle::{Ledger, Phase};
@@ -80,6 +80,7 @@ pub(super) struct Sender {
     pub(super) ledger: Ledger,
     pub(super) http: HttpClient,
     pub(super) secrets: Arc<Secrets>,
+    pub(super) limits: Limits,
     /// When the hub started to send: the ramp begins here.
     pub(super) started: Timestamp,
     pub(super) stop: CancellationToken,
@@ -100,9 +101,9 @@ struct Desk {
 }
 
 impl Desk {
-    fn new(now: Timestamp) -> Self {
+    fn new(now: Timestamp, limits: Limits) -> Self {
         Self {
-            hosts: Hosts::default(),
+            hosts: Hosts::new(limits),
             known: BTreeMap::new(),
             from: (Timestamp(0), CallbackId([0; 16])),
             ramp: Ramp::starting(now),
@@ -155,7 +156,7 @@ impl Sender {
             secrets: self.secrets.clone(),
             cut: cut.clone(),
         });
-        let mut desk = Desk::new(self.started);
+        let mut desk = Desk::new(self.started, self.limits);
         let mut open: JoinSet<Ended> = JoinSet::new();
         let mut running: HashMap<tokio::task::Id, (String, CallbackId)> = HashMap::new();
         let (mut seen, mut looked) = (None, Instant::now());

@@ -24,7 +24,7 @@ fn lanes_take_turns_and_an_unproven_host_gets_one_connection() {
     offer(&mut hosts, "c", 10);
     assert_eq!(sent(&mut hosts, 0), ["a", "b", "c"]);
     hosts.done("a", HostSays::Alive, Timestamp(1));
-    assert_eq!(sent(&mut hosts, 1), ["a", "a", "a", "a"], "four once it has answered");
+    assert_eq!(sent(&mut hosts, 1), ["a"; 4], "four once it has answered");
     assert_eq!(hosts.in_flight(), 6);
 }
 
@@ -72,14 +72,28 @@ fn an_open_host_does_not_hold_the_others() {
 
 #[test]
 fn hanging_hosts_leave_room_for_others_and_the_whole_is_bounded() {
-    let mut hosts = Hosts::default();
+    let mut hosts = Hosts::new(Limits { per_host: 100, in_all: 64 });
+    offer(&mut hosts, "well", 200);
+    assert_eq!(sent(&mut hosts, 0), ["well"]);
+    hosts.done("well", HostSays::Alive, Timestamp(0));
     for n in 0..100 {
         offer(&mut hosts, &format!("hangs-{n:03}"), 10);
     }
-    assert_eq!(sent(&mut hosts, 0).len(), IN_ALL);
-    assert_eq!(hosts.in_flight(), IN_ALL);
+    assert_eq!(sent(&mut hosts, 0).len(), 32 + 4, "a half of them for all that may hang");
     hosts.done("hangs-000", HostSays::Failing, Timestamp(1));
-    assert_eq!(sent(&mut hosts, 1), ["hangs-064"], "the next in turn, not the one that failed");
+    assert_eq!(sent(&mut hosts, 1), ["hangs-032"], "the next in turn, not the one that failed");
+    for _ in 0..200 {
+        hosts.done("well", HostSays::Alive, Timestamp(1));
+        sent(&mut hosts, 1);
+    }
+    let mut hosts = Hosts::new(Limits { per_host: 100, in_all: 64 });
+    offer(&mut hosts, "well", 250);
+    while hosts.in_flight() < 64 {
+        sent(&mut hosts, 0);
+        hosts.done("well", HostSays::Alive, Timestamp(0));
+        sent(&mut hosts, 0);
+    }
+    assert_eq!(sent(&mut hosts, 1), [""; 0], "and no more than all");
 }
 
 #[test]
@@ -133,4 +147,103 @@ fn semantics_21_callbacks_are_paced_after_a_start() {
     }
     assert_eq!(left[..4], [50, 100, 150, 200]);
     assert!(left[20] >= 10_000, "no bound after 20 s");
+}
+
+/// Lets every callback run in virtual time against receivers that take so long and say that; when each ended, by host.
+fn play(hosts: &mut Hosts, until: u64, receiver: impl Fn(&str) -> (u64, HostSays)) -> BTreeMap<String, Vec<u64>> {
+    let (mut flying, mut ended) = (BTreeSet::new(), BTreeMap::<String, Vec<u64>>::new());
+    let (mut now, mut number) = (0, 0);
+    loop {
+        while let Some((host, _)) = hosts.next(Timestamp(now)) {
+            number += 1;
+            flying.insert((now + receiver(&host).0, number, host));
+        }
+        let next = flying.first().map(|(end, _, _)| *end).into_iter().chain(hosts.wake_at().map(|at| at.0)).min();
+        let Some(next) = next.filter(|next| *next <= until) else { return ended };
+        now = next;
+        while let Some((end, _, host)) = flying.pop_first() {
+            if end > now {
+                flying.insert((end, number + 1, host));
+                number += 1;
+                break;
+            }
+            hosts.done(&host, receiver(&host).1, Timestamp(now));
+            ended.entry(host).or_default().push(now);
+        }
+    }
+}
+
+const QUICK: (u64, HostSays) = (50, HostSays::Alive);
+const HANGS: (u64, HostSays) = (15_000, HostSays::Failing);
+const TAKES_14_S: (u64, HostSays) = (14_000, HostSays::Slow);
+
+fn lots(hosts: &mut Hosts, host: &str, count: usize) {
+    for n in 0..count {
+        assert_eq!(hosts.offer(host, id(u8::try_from(n % 200).expect("small")), Timestamp(0)), Taken::Yes);
+    }
+}
+
+#[test]
+fn a_quick_host_earns_connections_and_keeps_them_beside_a_hundred_that_hang_or_are_slow() {
+    let busy = |alone: bool| {
+        let mut hosts = Hosts::default();
+        lots(&mut hosts, "quick", 1_000);
+        for n in 0..if alone { 0 } else { 100 } {
+            lots(&mut hosts, &format!("hangs-{n:03}"), 50);
+            lots(&mut hosts, &format!("slow-{n:03}"), 50);
+        }
+        let ended = play(&mut hosts, 120_000, |host| match host.split('-').next() {
+            Some("quick") => QUICK,
+            Some("hangs") => HANGS,
+            _ => TAKES_14_S,
+        });
+        let times = ended["quick"].clone();
+        assert_eq!(times.len(), 1_000);
+        times.iter().max().copied().unwrap_or_default() - times.iter().min().copied().unwrap_or_default()
+    };
+    let alone = busy(true);
+    assert!(alone < 4_000, "a thousand by 16 at a time of 50 ms, after a start by four: {alone} ms");
+    assert_eq!(busy(false), alone, "once it has answered nobody else is in its way");
+}
+
+#[test]
+fn a_host_that_takes_long_but_answers_earns_connections_at_its_own_pace_up_to_its_bound() {
+    let told = |per_host| {
+        let mut hosts = Hosts::new(Limits { per_host, ..Limits::default() });
+        lots(&mut hosts, "slow", 900);
+        play(&mut hosts, 120_000, |_| TAKES_14_S)["slow"].len()
+    };
+    assert_eq!(told(4), 1 + 7 * 4);
+    assert_eq!(told(16), 1 + 4 + 8 + 5 * 16);
+    assert_eq!(told(64), 1 + 4 + 8 + 16 + 32 + 3 * 64);
+}
+
+#[test]
+fn a_host_that_hangs_loses_what_it_earned_and_earns_it_again() {
+    let mut hosts = Hosts::default();
+    lots(&mut hosts, "a", 900);
+    sent(&mut hosts, 0);
+    for at in 1..40 {
+        hosts.done("a", HostSays::Alive, Timestamp(at));
+        sent(&mut hosts, at);
+    }
+    assert_eq!(hosts.in_flight(), 16);
+    for at in 40..56 {
+        hosts.done("a", HostSays::Failing, Timestamp(at));
+    }
+    assert_eq!(sent(&mut hosts, 20_000), ["a"], "one, and after a while");
+    hosts.done("a", HostSays::Alive, Timestamp(20_001));
+    assert_eq!(sent(&mut hosts, 20_001), ["a"; 4]);
+}
+
+#[test]
+fn a_host_that_needs_few_connections_earns_no_more() {
+    let mut hosts = Hosts::default();
+    for at in 0..100 {
+        offer(&mut hosts, "a", 1);
+        assert_eq!(sent(&mut hosts, at), ["a"]);
+        hosts.done("a", HostSays::Alive, Timestamp(at));
+    }
+    offer(&mut hosts, "a", 100);
+    assert_eq!(sent(&mut hosts, 100), ["a"; 4]);
 }

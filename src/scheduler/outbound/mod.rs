@@ -62,6 +62,8 @@ pub struct Options {
     pub lookup: Arc<dyn Lookup>,
     /// Signing secrets, shared with the API.
     pub secrets: Arc<Secrets>,
+    /// How many callbacks may be on their way.
+    pub callbacks: hosts::Limits,
     /// The last event before this start: what was handed over by then counts as sent (semantics 8).
     pub sent_before: Seq,
     /// What is on its way at a stop gets so long (proof 3.10); default [`DEFAULT_GRACE`].
@@ -72,7 +74,8 @@ impl Options {
     /// With the machine's own name service.
     #[must_use]
     pub fn new(guard: Guard, secrets: Arc<Secrets>, sent_before: Seq) -> Self {
-        Self { guard, lookup: Arc::new(SystemLookup), secrets, sent_before, grace: DEFAULT_GRACE }
+        let (lookup, callbacks) = (Arc::new(SystemLookup), hosts::Limits::default());
+        Self { guard, lookup, secrets, callbacks, sent_before, grace: DEFAULT_GRACE }
     }
 }
 
@@ -105,6 +108,7 @@ pub fn spawn(ledger: &Ledger, options: Options) -> Result<Handle, SetupError> {
         ledger: ledger.clone(),
         http: http.clone(),
         secrets: options.secrets,
+        limits: options.callbacks,
         started: ledger.now(),
         stop: stop.clone(),
         grace,

@@ -10,9 +10,8 @@
 //! Calls block on the disk when they change something: shells make them on a blocking thread.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +23,7 @@ use super::signature::{CallbackSecret, SECRET_LEN};
 use crate::ledger::ids::Namespace;
 use crate::ledger::keys::Keys;
 use crate::ledger::machine::task::spec::Text;
+use crate::ledger::store::place;
 use crate::ledger::time::{Millis, Timestamp};
 
 /// The name that every namespace has, used where a callback names none.
@@ -124,6 +124,8 @@ impl Secrets {
         let book = match fs::read(&path) {
             Ok(bytes) => unseal(&cipher, &bytes).ok_or(SecretError::Sealed)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Book::new(),
+            // A folder in its place is damage, too, and no disk's fault.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Err(SecretError::Sealed),
             Err(error) => return Err(error.into()),
         };
         Ok(Self { path, cipher, book: Mutex::new(book) })
@@ -274,17 +276,7 @@ impl Secrets {
         let plain = serde_json::to_vec(book).map_err(|error| io::Error::other(error.to_string()))?;
         let payload = Payload { msg: &plain, aad: MAGIC };
         let sealed = self.cipher.encrypt(Nonce::from_slice(&nonce), payload).map_err(|_| SecretError::Sealed)?;
-        let beside = self.path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        for part in [MAGIC, &nonce, &sealed] {
-            file.write_all(part)?;
-        }
-        file.sync_all()?;
-        fs::rename(&beside, &self.path)?;
-        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(())
+        Ok(place::write_private(&self.path, &self.path.with_extension("new"), &[MAGIC, &nonce, &sealed])?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
