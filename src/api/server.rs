@@ -31,6 +31,8 @@ use super::framing::{MAX_HEAD, MAX_HEADERS};
 use super::leftover::{Leftover, Waits};
 use super::socket::{Link, Watched};
 
+/// hyper's own buffer of one connection, each way: room for the largest head, whose bytes come whole. Without it 408 KiB.
+const MAX_BUFFER: usize = 2 * MAX_HEAD;
 /// After an accept that failed (no file handles left) the loop breathes before it tries again.
 const BREATHE: Duration = Duration::from_millis(50);
 
@@ -122,6 +124,7 @@ async fn serve(stream: TcpStream, router: axum::Router, app: &App, mut closing: 
         // Above the hub's own limits, whose refusals say more.
         .max_headers(2 * MAX_HEADERS)
         .max_header_size(2 * MAX_HEAD)
+        .max_buf_size(MAX_BUFFER)
         .serve_connection(io, service);
     tokio::pin!(connection);
     let ended = tokio::select! {

@@ -60,6 +60,29 @@ async fn a_head_without_end_is_431_and_those_before_it_are_answered() {
 }
 
 #[tokio::test]
+async fn the_largest_heads_pass_one_behind_the_other_and_any_larger_one_gets_an_answer_that_can_be_read() {
+    let world = World::start().await;
+    let largest = |last: &str| {
+        let rest = format!("GET /livez HTTP/1.1\r\nHost: a\r\n{last}X: ");
+        format!("{rest}{}\r\n\r\n", "y".repeat((64 << 10) - rest.len() - 4))
+    };
+    let five = largest("").repeat(4) + &largest("Connection: close\r\n");
+    let text = exchange(&world, five.as_bytes()).await;
+    assert_eq!(text.matches("HTTP/1.1 200").count(), 5, "{text}");
+    // Beyond the hub's own bound, beyond hyper's buffer, and far beyond both.
+    for length in [(64 << 10) + 1, 127 << 10, 129 << 10, 1 << 20] {
+        let long = "y".repeat(length);
+        for bad in
+            [format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"), format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}")]
+        {
+            let text = exchange(&world, bad.as_bytes()).await;
+            assert!(text.starts_with("HTTP/1.1 431"), "{length}: {text}");
+            assert!(text.contains("application/problem+json") && text.contains("head-too-large"), "{length}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_head_that_comes_byte_by_byte_is_read_and_judged_as_a_whole() {
     let world = World::start().await;
     for (last, wanted) in [("Connection: close\r\n\r\n", "200"), ("Connection : close\r\n\r\n", "400")] {
