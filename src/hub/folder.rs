@@ -2,11 +2,11 @@
 //!
 //! Why here: the ledger knows its own files, the secrets know theirs, and only the composition root knows both.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::hub::SECRETS_FILE;
 use crate::ledger::store::keyfile::{self, KeyFileError};
+use crate::ledger::store::place;
 use crate::ledger::store::verify::{self, Accepted, Mended, RepairError, VerifyError, VerifyReport};
 use crate::scheduler::outbound::secrets::{SecretError, Secrets};
 
@@ -68,7 +68,7 @@ fn give_up_secrets(data: &Path) -> Result<Option<PathBuf>, RepairError> {
         Err(SecretError::Sealed) => {
             let names = (1..).map(|n: u32| data.join(format!("{SECRETS_FILE}.damaged-{n}")));
             let kept = names.into_iter().find(|kept| !kept.exists()).unwrap_or_else(|| path.with_extension("damaged"));
-            let moved = fs::rename(&path, &kept);
+            let moved = place::rename(&path, &kept);
             moved.map_err(|source| RepairError::Keys(KeyFileError::Io { path, source }))?;
             Ok(Some(kept))
         }
@@ -78,6 +78,8 @@ fn give_up_secrets(data: &Path) -> Result<Option<PathBuf>, RepairError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::ledger::store::fjall::{FjallStore, Options};
 

@@ -133,6 +133,30 @@ fn a_flipped_bit_in_the_key_file_is_refused_named_and_put_right_without_a_loss()
 }
 
 #[test]
+fn a_folder_in_the_place_of_a_file_is_damage_of_that_file_and_is_repaired_like_any() {
+    let (folder, data) = folder();
+    for file in ["ledger/0.jnl", "ledger/version", "ledger/keyspaces/1/current", "tip", "keys", "callback-secrets"] {
+        let one = folder.path().join(file.replace('/', "-"));
+        let copied = std::process::Command::new("cp").arg("-a").args([&data, &one]).status().expect("cp");
+        assert!(copied.success());
+        let place = one.join(file);
+        std::fs::remove_file(&place).unwrap_or_else(|error| panic!("{file}: {error}"));
+        std::fs::create_dir(&place).expect("writable");
+        let shown = place.to_str().expect("UTF-8");
+        let refused = serve(&one);
+        assert_eq!(code(&refused), 65, "{file}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains(shown), "{file}: {}", stderr(&refused));
+        let (ended, report) = verified(&one);
+        assert_eq!((ended, &report["problems"][0]["file"]), (65, &shown.into()), "{file}: {report}");
+        let repaired = on(&one, &["repair", "--accept-loss"]);
+        assert_eq!(code(&repaired), 0, "{file}: {}", stderr(&repaired));
+        let (ended, report) = verified(&one);
+        assert_eq!(ended, 0, "{file}: {report}");
+        assert_eq!(Hub::dev(&one).stop(), 0, "{file}");
+    }
+}
+
+#[test]
 fn damaged_callback_secrets_are_refused_named_and_given_up_alone() {
     let (_folder, data) = folder();
     flip(&data.join("callback-secrets"), 60);
@@ -192,6 +216,11 @@ fn a_folder_that_may_not_be_read_and_an_address_in_use_have_codes_of_their_own()
             std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode)).expect("ours");
             let refused = serve(&folder.path().join("one"));
             assert_eq!(code(&refused), 77, "{}: {}", place.display(), stderr(&refused));
+            if mode != 0 {
+                let (ended, report) = verified(&folder.path().join("one"));
+                assert_eq!((ended, &report["sound"]), (0, &true.into()), "{report}");
+                assert_eq!(report["closed"]["file"], place.to_str().expect("UTF-8"), "it can be read, not written");
+            }
             std::fs::set_permissions(&place, before).expect("ours");
         }
     }

@@ -5,12 +5,12 @@
 //! secret is drawn, not chosen: there is nothing to guess.
 
 use std::fmt;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::ledger::ids::{Digest, Namespace, TokenId};
 use crate::ledger::machine::access::{Access, Reach, Scope, Token};
+use crate::ledger::store::place;
 use crate::ledger::time::Timestamp;
 
 /// What every token begins with, so that a scanner finds one that leaked.
@@ -76,14 +76,7 @@ impl Minted {
     /// # Errors
     /// What the file system says.
     pub fn write_to(&self, path: &Path) -> std::io::Result<()> {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        // A new file beside and a rename: never a moment with other permissions or half a token.
-        let beside = path.with_extension("new");
-        drop(std::fs::remove_file(&beside));
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        writeln!(file, "{}", self.text)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
+        place::write_private(path, &path.with_extension("new"), &[self.text.as_bytes(), b"\n"])
     }
 }
 

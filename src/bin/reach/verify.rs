@@ -187,6 +187,13 @@ fn print(report: &VerifyReport, format: Format) {
     if more > 0 {
         output::note(&format!("and {more} more"));
     }
+    if let Some((file, why)) = &report.closed {
+        output::note(&format!(
+            "warning: `reach serve` could not write {}: {}; give it back to its owner, with mode 0600 (a folder: 0700)",
+            file.display(),
+            output::tame(why)
+        ));
+    }
     if !report.is_sound() {
         output::note(&format!(
             "restore the folder from a backup, or go on from seq {} with `reach repair --accept-loss`",
@@ -202,6 +209,7 @@ fn as_json(report: &VerifyReport) -> Value {
         "head": {"seq": report.head.seq.0, "hash": report.head.hash.to_string(), "boot": report.head.boot.0},
         "marked": report.marked.0, "commits": report.commits, "events": report.events,
         "finished": report.finished, "bodies": report.bodies, "given_up": report.given_up, "snapshots": report.snapshots,
+        "closed": report.closed.as_ref().map(|(file, why)| json!({"file": file.display().to_string(), "what": why})),
         "state": report.state.to_string(), "problem_count": report.problem_count,
         "problems": report.problems.iter().map(problem).collect::<Vec<_>>(),
     })

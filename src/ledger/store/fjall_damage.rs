@@ -9,6 +9,7 @@ use super::copy::copy_folder;
 use super::fjall::{FjallStore, OpenError, Options};
 use super::fjall_journal::journals;
 use super::fjall_salvage::inspect_journals;
+use super::place;
 use super::tip::{TIP_FILE, Tip};
 use super::verify::{Lost, accept_loss, verify};
 use super::{Head, LEDGER_FOLDER, Store, StoredEvent, codec, snapshot};
@@ -249,7 +250,7 @@ fn copied_whole(data: &Path) -> tempfile::TempDir {
     for path in files(copy.path()) {
         let whole = path.with_extension("whole");
         fs::copy(&path, &whole).unwrap();
-        fs::rename(&whole, &path).unwrap();
+        place::rename(&whole, &path).unwrap();
     }
     copy
 }

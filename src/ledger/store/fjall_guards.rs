@@ -9,6 +9,7 @@ use super::contract::{self, chain, next, reach, task};
 use super::copy::copy_folder;
 use super::fjall::{FjallStore, OpenError, Options};
 use super::keyfile::{KEY_FILE, KeyFileError};
+use super::place;
 use super::tip::{TIP_FILE, Tip};
 use super::verify::{self, RepairError};
 use super::{Body, BodyKey, BodyKind, Commit, FORMAT_VERSION, Head, LEDGER_FOLDER, Store, row};
@@ -119,14 +120,14 @@ fn a_ledger_with_another_hash_at_the_mark_is_refused() {
 #[test]
 fn a_missing_mark_key_file_or_version_file_beside_a_ledger_is_refused() {
     let data = filled(&chain(&[2]));
-    fs::rename(data.path().join(TIP_FILE), data.path().join("away")).unwrap();
+    place::rename(&data.path().join(TIP_FILE), &data.path().join("away")).unwrap();
     assert!(matches!(open(data.path()), Err(OpenError::NoMark { last_good: Seq(2), .. })));
-    fs::rename(data.path().join("away"), data.path().join(TIP_FILE)).unwrap();
+    place::rename(&data.path().join("away"), &data.path().join(TIP_FILE)).unwrap();
     let version = data.path().join(LEDGER_FOLDER).join("version");
-    fs::rename(&version, data.path().join("away")).unwrap();
+    place::rename(&version, &data.path().join("away")).unwrap();
     let error = open(data.path()).unwrap_err();
     assert!(matches!(&error, OpenError::File { file, .. } if *file == version), "{error}");
-    fs::rename(data.path().join("away"), version).unwrap();
+    place::rename(&data.path().join("away"), &version).unwrap();
     open(data.path()).unwrap();
 }
 
@@ -256,6 +257,6 @@ fn a_damaged_snapshot_gives_way_to_the_older_one_and_one_beyond_the_log_is_a_los
     assert_eq!(kept.iter().map(|(seq, ..)| seq.0).collect::<Vec<_>>(), [2]);
     drop(store);
     open(data.path()).unwrap();
-    fs::rename(&newest, newest.with_file_name(format!("{:020}.snap", 6))).unwrap();
+    place::rename(&newest, &newest.with_file_name(format!("{:020}.snap", 6))).unwrap();
     assert!(matches!(open(data.path()), Err(OpenError::Lost { seq: Seq(6), last_good: Seq(5), .. })));
 }

@@ -88,7 +88,8 @@ pub(super) enum Found<'a> {
 /// The journals of an engine's folder, oldest first; the engine writes to the last one.
 pub(super) fn journals(ledger: &Path) -> io::Result<Vec<PathBuf>> {
     let found = snapfile::numbered(ledger, "jnl")?;
-    Ok(found.into_iter().map(|(_, path)| path).collect())
+    // A folder in a journal's place has nothing to be read; whoever must know asks for what is misplaced.
+    Ok(found.into_iter().map(|(_, path)| path).filter(|path| !path.is_dir()).collect())
 }
 
 impl Journal {

@@ -12,6 +12,7 @@ use ::fjall::{CompressionType, Database, KeyspaceCreateOptions, PersistMode};
 
 use super::fjall_log::Spaces;
 use super::keyfile::{self, KeyFileError};
+use super::place;
 use super::space::{DEFAULT_RESERVE, Reserve};
 use super::tip::{TIP_FILE, Tip, TipError};
 use super::{FORMAT_VERSION, Head, LEDGER_FOLDER, ReadError, fjall_salvage as salvage, row, snapfile};
@@ -200,10 +201,13 @@ pub(super) fn open(data: &Path, options: &Options) -> Result<Opened, OpenError> 
     if !ledger.exists() {
         create(data, &ledger, options)?;
     }
-    check_files(data, &ledger)?;
+    let mark = data.join(TIP_FILE);
+    let marked = Tip::open(&mark).map_err(|error| OpenError::mark(&mark, error))?;
+    // Without a mark nobody knows what was acknowledged: then everything may have been.
+    check_files(&ledger, marked.as_ref().map_or(Seq(u64::MAX), |(_, head)| head.seq))?;
     let spaces = open_engine(&ledger, options).map_err(|error| with_file(&ledger, error))?;
     let head = check_tail(data, &ledger, &spaces)?;
-    let tip = check_mark(data, &ledger, &spaces, &head)?;
+    let tip = check_mark((&mark, marked), &ledger, &spaces, &head)?;
     Reserve::new(data, options.reserve).tend().map_err(|error| OpenError::io("set a reserve aside in", data, error))?;
     Ok(Opened { spaces, head, tip, lock })
 }
@@ -236,8 +240,7 @@ fn create(data: &Path, ledger: &Path, options: &Options) -> Result<(), OpenError
     drop(Tip::create(&mark, &Head::default()).map_err(|error| OpenError::io("create", &mark, error))?);
     build_draft(data, options)?;
     let draft = data.join(DRAFT_FOLDER);
-    fs::rename(&draft, ledger).map_err(|error| OpenError::io("move into place", &draft, error))?;
-    sync_folder(data)
+    place::rename(&draft, ledger).map_err(|error| OpenError::io("move into place", &draft, error))
 }
 
 /// Makes an empty engine folder beside, durable but for its place.
@@ -260,7 +263,7 @@ pub(super) fn make_engine(path: &Path, options: &Options) -> Result<(), OpenErro
 }
 
 pub(super) fn sync_folder(path: &Path) -> Result<(), OpenError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(|error| OpenError::io("flush", path, error))
+    place::sync_folder(path).map_err(|error| OpenError::io("flush", path, error))
 }
 
 fn make_keyspaces(db: &Database) -> ::fjall::Result<()> {
@@ -323,15 +326,13 @@ pub(super) fn quietly<T>(run: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// What the engine would make worse, or pass over without a word, if it were let near: looked at before.
-fn check_files(data: &Path, ledger: &Path) -> Result<(), OpenError> {
-    let mark = data.join(TIP_FILE);
-    let marked = Tip::open(&mark).map_err(|error| OpenError::mark(&mark, error))?;
-    // Without a mark nobody knows what was acknowledged: then everything may have been.
-    let marked = marked.map_or(Seq(u64::MAX), |(_, head)| head.seq);
+fn check_files(ledger: &Path, marked: Seq) -> Result<(), OpenError> {
     let damaged = |file: PathBuf, what: String| OpenError::File { ledger: ledger.to_owned(), file, what };
     let read = |error| OpenError::io("read", ledger, error);
     // What may not be looked at would seem to be missing.
-    fs::read_dir(ledger).map_err(read)?;
+    if let Some((file, what)) = salvage::misplaced(ledger).map_err(read)? {
+        return Err(damaged(file, what.to_owned()));
+    }
     if let Some(file) = salvage::missing_file(ledger) {
         return Err(damaged(file, "it is missing".to_owned()));
     }
@@ -364,12 +365,16 @@ fn with_file(ledger: &Path, error: OpenError) -> OpenError {
     }
 }
 
-/// The first file below `folder` that this process may not read and write, and what the disk says of it.
-fn closed_file(folder: &Path) -> Option<(PathBuf, io::Error)> {
+/// The first file below `folder` that this process may not read and write, or folder that it may not make files in, and
+/// what the disk says of it.
+pub(super) fn closed_file(folder: &Path) -> Option<(PathBuf, io::Error)> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => return Some((folder.to_owned(), error)),
     };
+    if let Err(error) = rustix::fs::access(folder, rustix::fs::Access::WRITE_OK) {
+        return Some((folder.to_owned(), error.into()));
+    }
     entries.filter_map(Result::ok).map(|entry| entry.path()).find_map(|path| {
         if path.is_dir() {
             return closed_file(&path);
@@ -439,10 +444,14 @@ fn check_tail(data: &Path, ledger: &Path, spaces: &Spaces) -> Result<Head, OpenE
 }
 
 /// Compares the ledger with the high-water mark and marks its head.
-fn check_mark(data: &Path, ledger: &Path, spaces: &Spaces, head: &Head) -> Result<Tip, OpenError> {
-    let path = data.join(TIP_FILE);
-    let (mark, ledger) = (path.clone(), ledger.to_owned());
-    let Some((mut tip, marked)) = Tip::open(&path).map_err(|error| OpenError::mark(&path, error))? else {
+fn check_mark(
+    (path, marked): (&Path, Option<(Tip, Head)>),
+    ledger: &Path,
+    spaces: &Spaces,
+    head: &Head,
+) -> Result<Tip, OpenError> {
+    let (mark, ledger) = (path.to_owned(), ledger.to_owned());
+    let Some((mut tip, marked)) = marked else {
         return Err(OpenError::NoMark { mark, ledger, last_good: head.seq });
     };
     if marked.seq > head.seq {
@@ -458,6 +467,6 @@ fn check_mark(data: &Path, ledger: &Path, spaces: &Spaces, head: &Head) -> Resul
             return Err(OpenError::Diverged { mark, ledger, seq: marked.seq, last_good });
         }
     }
-    tip.mark(head).map_err(|error| OpenError::io("write", &path, error))?;
+    tip.mark(head).map_err(|error| OpenError::io("write", path, error))?;
     Ok(tip)
 }

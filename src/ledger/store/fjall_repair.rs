@@ -19,6 +19,7 @@ use super::fjall_log::Spaces;
 use super::fjall_open::{DRAFT_FOLDER, build_draft, lock, open_engine, quietly, sync_folder};
 use super::fjall_verify::{Marks, NamedBody, Scratch};
 use super::keyfile::{self, KeyFileError, Mended};
+use super::place;
 use super::tip::{TIP_FILE, Tip};
 use super::verify::VerifyReport;
 use super::{BodyKey, BodyKind, Commit, Head, LEDGER_FOLDER, ReadError, Rows, row, snapfile};
@@ -324,18 +325,18 @@ fn exchange(data: &Path, draft: &Path, head: &Head, accepted: &Accepted) -> Resu
     // Snapshots of what is lost must not speak for it any more.
     for (seq, path) in snapfile::list(data).map_err(|error| io("read", data, error))? {
         if seq > accepted.at_seq || snapfile::read(&path).is_err() {
-            fs::rename(&path, path.with_extension("damaged")).map_err(|error| io("move aside", &path, error))?;
+            place::rename(&path, &path.with_extension("damaged")).map_err(|error| io("move aside", &path, error))?;
         }
     }
     // Under its lasting name before the exchange: whatever ends this now, nothing clears the damaged ledger away.
-    fs::rename(draft, &accepted.kept).map_err(|error| io("keep", &accepted.kept, error))?;
+    place::rename(draft, &accepted.kept).map_err(|error| io("keep", &accepted.kept, error))?;
     let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
     rustix::fs::renameat_with(here, &accepted.kept, here, &ledger, flags)
         .map_err(|error| io("exchange", &ledger, error.into()))?;
     let mark = data.join(TIP_FILE);
     let mut beside = accepted.kept.clone().into_os_string();
     beside.push(".tip");
-    match fs::rename(&mark, beside) {
+    match place::rename(&mark, Path::new(&beside)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("keep", &mark, error)),
         Ok(()) | Err(_) => {}
     }

@@ -216,6 +216,44 @@ fn failed(ledger: &Path, error: &::fjall::Error) -> OpenError {
     OpenError::Engine { ledger: ledger.to_owned(), what: format!("{error}, while it was pieced together") }
 }
 
+/// The first folder that stands where a file of the engine's must be, or the other way round, and which of the two.
+///
+/// # Errors
+/// What the disk says.
+pub(super) fn misplaced(ledger: &Path) -> io::Result<Option<(PathBuf, &'static str)>> {
+    if ledger.is_file() {
+        return Ok(Some((ledger.to_owned(), "it is a file, not a folder")));
+    }
+    misplaced_in(ledger, 0)
+}
+
+fn misplaced_in(folder: &Path, depth: u8) -> io::Result<Option<(PathBuf, &'static str)>> {
+    let mut paths =
+        fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let is_number = |name: &str| name.parse::<u64>().is_ok();
+        let (is_folder, is_file) = match depth {
+            0 => (name == "keyspaces", name == "version" || name.ends_with(".jnl")),
+            1 => (is_number(name), false),
+            2 => (name == "tables", name == "current" || name.strip_prefix('v').is_some_and(is_number)),
+            _ => (false, is_number(name)),
+        };
+        match (is_folder, is_file, path.is_dir()) {
+            (true, _, false) => return Ok(Some((path, "it is a file, not a folder"))),
+            (_, true, true) => return Ok(Some((path, "it is a folder, not a file"))),
+            (true, _, true) => {
+                if let Some(found) = misplaced_in(&path, depth + 1)? {
+                    return Ok(Some(found));
+                }
+            }
+            (false, ..) => {}
+        }
+    }
+    Ok(None)
+}
+
 /// The first file that no engine's folder is without and that is missing in this one. The engine would take a keyspace
 /// without it for one that was never finished, and delete it.
 pub(super) fn missing_file(ledger: &Path) -> Option<PathBuf> {

@@ -24,7 +24,8 @@ pub(super) fn tables(ledger: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     for space in in_folder(&ledger.join("keyspaces"))? {
         let number = space.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
         if let Some(number) = number {
-            found.extend(in_folder(&space.join("tables"))?.into_iter().map(|path| (number, path)));
+            let tables = in_folder(&space.join("tables"))?.into_iter().filter(|path| !path.is_dir());
+            found.extend(tables.map(|path| (number, path)));
         }
     }
     found.sort();
@@ -34,7 +35,7 @@ pub(super) fn tables(ledger: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 fn in_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(path) {
         Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }

@@ -9,7 +9,7 @@ use super::block::DecodedCommit;
 use super::copy::copy_folder;
 use super::fjall::{OpenError, Options};
 use super::fjall_log::Spaces;
-use super::fjall_open::{lock, open_engine, quietly};
+use super::fjall_open::{closed_file, lock, open_engine, quietly};
 use super::fjall_salvage as salvage;
 use super::keyfile::{self, KeyFileError};
 use super::tip::{TIP_FILE, Tip};
@@ -48,6 +48,7 @@ pub fn verify(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyR
     let walked = quietly(|| walk.run(&mut |seq| progress(seq, total.max(seq))));
     walk.end(walked);
     marks.compare(&mut report);
+    report.closed = closed_file(&ledger).map(|(file, error)| (file, error.to_string()));
     drop(store);
     drop(held);
     Ok(report)
@@ -96,6 +97,10 @@ impl Scratch {
         let io = |error| OpenError::io("read", ledger, error);
         if let Some(file) = salvage::missing_file(ledger) {
             report.note(None, &file, "it is missing");
+            return Ok(None);
+        }
+        if let Some((file, what)) = salvage::misplaced(ledger).map_err(io)? {
+            report.note(None, &file, what);
             return Ok(None);
         }
         let salvage::Journals { mut findings, torn } = salvage::inspect_journals(ledger, marked).map_err(io)?;

@@ -9,12 +9,13 @@
 //! ```
 //! The first form was the 32 bytes alone; it is still read, and written anew at the next start.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::codec::{array, check_version};
+use super::place;
 use crate::ledger::ids::Digest;
 use crate::ledger::keys::Keys;
 
@@ -155,7 +156,7 @@ pub fn is_past_mending(data: &Path) -> Result<bool, KeyFileError> {
         Ok(_) => Ok(false),
         Err(KeyFileError::Missing(_)) => Ok(true),
         Err(KeyFileError::Damaged { path, .. }) => {
-            let bytes = fs::read(&path).map_err(|source| KeyFileError::Io { path, source })?;
+            let bytes = content(&path).map_err(|source| KeyFileError::Io { path, source })?;
             Ok(one_bit_away(&bytes).is_none())
         }
         Err(error) => Err(error),
@@ -176,17 +177,25 @@ pub fn mend(data: &Path) -> Result<Mended, KeyFileError> {
             Ok(Mended::DrawnAnew { kept: None })
         }
         Err(KeyFileError::Damaged { .. }) => {
-            let bytes = fs::read(&path).map_err(io)?;
+            let bytes = content(&path).map_err(io)?;
             let names = (1..).map(|n: u32| data.join(format!("keys.damaged-{n}")));
             let kept = names.into_iter().find(|path| !path.exists()).unwrap_or_else(|| data.join("keys.damaged"));
             let mended = one_bit_away(&bytes);
             let master = if let Some(master) = mended { master } else { draw()? };
-            fs::rename(&path, &kept).map_err(io)?;
+            place::rename(&path, &kept).map_err(io)?;
             create(data, &path, &master).map_err(io)?;
             let kept_too = kept.clone();
             Ok(mended.map_or(Mended::DrawnAnew { kept: Some(kept) }, |_| Mended::PutRight { kept: kept_too }))
         }
         Err(error) => Err(error),
+    }
+}
+
+/// The file's bytes; a folder in its place has none.
+fn content(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(Vec::new()),
+        read => read,
     }
 }
 
@@ -208,6 +217,9 @@ fn one_bit_away(bytes: &[u8]) -> Option<[u8; LEN]> {
 fn read(path: &Path, file: File) -> Result<([u8; LEN], Form), KeyFileError> {
     let io = |source| KeyFileError::Io { path: path.to_owned(), source };
     let metadata = file.metadata().map_err(io)?;
+    if metadata.is_dir() {
+        return Err(KeyFileError::Damaged { path: path.to_owned(), what: "it is a folder, not a file".to_owned() });
+    }
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(KeyFileError::Open { path: path.to_owned(), mode });
@@ -265,16 +277,7 @@ fn encode(master: &[u8; LEN]) -> Vec<u8> {
 
 fn create(data: &Path, path: &Path, master: &[u8; LEN]) -> io::Result<()> {
     fs::create_dir_all(data)?;
-    let draft = data.join(DRAFT);
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    file.write_all(&encode(master))?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    File::open(data)?.sync_all()
+    place::write_private(path, &data.join(DRAFT), &[&encode(master)])
 }
 
 #[cfg(test)]

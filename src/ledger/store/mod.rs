@@ -11,6 +11,7 @@
 //! | [`fjall`] and `fjall_*` | the store of a hub, and what it checks before it believes a folder |
 //! | [`chunk`], `row.rs` | how commits, rows and bodies become keys and values |
 //! | [`tip`], [`space`], [`keyfile`], [`snapfile`] | the files beside the database |
+//! | [`place`] | how any file takes its place |
 //! | [`snapshot`] | the state as a snapshot |
 //! | [`verify`] | everything checked offline, and the way on after a loss |
 //! | `contract.rs` | the tests that every store must pass |
@@ -39,6 +40,7 @@ mod fjall_tables;
 mod fjall_verify;
 pub mod keyfile;
 pub mod memory;
+pub mod place;
 mod row;
 pub mod snapfile;
 pub mod snapshot;

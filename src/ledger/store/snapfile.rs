@@ -9,11 +9,12 @@
 //! magic "RSNP" │ version u8 │ seq u64 │ state digest 32 │ length u64 │ crc32 u32 │ bytes │ SHA-256 of all before it
 //! ```
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::codec::{CodecError, array, be_u32, be_u64, check_version, crc};
+use super::place;
 use crate::ledger::ids::{Digest, Seq};
 
 /// Their folder in the data folder.
@@ -46,8 +47,7 @@ pub fn put(data: &Path, seq: Seq, digest: Digest, bytes: &[u8]) -> io::Result<()
     }
     file.write_all(&sum.0)?;
     file.sync_all()?;
-    fs::rename(&draft, path_of(&folder, seq))?;
-    File::open(&folder)?.sync_all()?;
+    place::rename(&draft, &path_of(&folder, seq))?;
     for (_, path) in list(data)?.into_iter().skip(KEPT) {
         fs::remove_file(path)?;
     }

@@ -79,7 +79,10 @@ impl Tip {
     pub fn open(path: &Path) -> Result<Option<(Self, Head)>, TipError> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // A folder in its place is no mark.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {
+                return Ok(None);
+            }
             Err(error) => return Err(error.into()),
         };
         let slots = [read_slot(&file, 0)?, read_slot(&file, SLOT_STRIDE)?];

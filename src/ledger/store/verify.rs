@@ -51,6 +51,9 @@ pub struct VerifyReport {
     pub snapshots: u64,
     /// Digest of the folded state.
     pub state: Digest,
+    /// The first file or folder of the ledger that this process may not write, and what the system says: it is as it was
+    /// written, but a hub of the same user would not start.
+    pub closed: Option<(PathBuf, String)>,
     /// Everything that is wrong, at most 1,000 of it.
     pub problems: Vec<Problem>,
     /// Problems in all.
