@@ -22,7 +22,7 @@ use crate::scheduler::outbound::secrets::{
 use crate::scheduler::outbound::signature::CallbackSecret;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code};
+use super::error::{ApiError, ApiResult, Code, Thing};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery};
 use super::wire::Page;
 
@@ -72,14 +72,14 @@ impl From<SecretName> for SecretBody {
 impl From<SecretError> for ApiError {
     fn from(error: SecretError) -> Self {
         match error {
-            SecretError::Refused(SecretRefusal::Unknown) => Self::not_found(),
+            SecretError::Refused(SecretRefusal::Unknown) => Self::absent(Thing::CallbackSecret),
             SecretError::Refused(refusal @ SecretRefusal::Taken) => Self::new(Code::NameTaken, refusal.to_string()),
             SecretError::Refused(refusal @ (SecretRefusal::Name | SecretRefusal::TooMany)) => {
                 Self::field("/name", refusal.to_string())
             }
             SecretError::Disk(_) | SecretError::Sealed | SecretError::Random(_) => {
                 tracing::error!(%error, "callback secrets");
-                Code::Internal.into()
+                Self::internal()
             }
         }
     }
@@ -97,7 +97,7 @@ async fn change<T: Send + 'static>(
     }
     let (secrets, namespace, now) = (Arc::clone(&app.secrets), namespace.clone(), app.ledger.now());
     let done = tokio::task::spawn_blocking(move || work(&secrets, &namespace, now)).await;
-    Ok(done.map_err(|_| ApiError::from(Code::Internal))??)
+    Ok(done.map_err(|_| ApiError::internal())??)
 }
 
 fn shown(status: StatusCode, name: String, secret: &CallbackSecret) -> Response {
@@ -151,7 +151,8 @@ async fn rotate(
     let secret = change(&app, &caller.namespace, move |secrets, namespace, now| {
         in_path_only(secrets.rotate(namespace, &name, overlap, now))
     })
-    .await?;
+    .await
+    .map_err(|error| error.named(Thing::CallbackSecret, &shown_name))?;
     Ok(shown(StatusCode::OK, shown_name, &secret))
 }
 
@@ -160,8 +161,10 @@ async fn rotate(
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(State(app): State<App>, caller: Caller, Id(name): Id<String>, _: NoQuery) -> ApiResult<StatusCode> {
     caller.require(Scope::Admin)?;
-    change(&app, &caller.namespace, move |secrets, namespace, _| in_path_only(secrets.delete(namespace, &name)))
-        .await?;
+    let asked = name.clone();
+    change(&app, &caller.namespace, move |secrets, namespace, _| in_path_only(secrets.delete(namespace, &asked)))
+        .await
+        .map_err(|error| error.named(Thing::CallbackSecret, &name))?;
     Ok(StatusCode::NO_CONTENT)
 }
 

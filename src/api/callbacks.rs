@@ -13,9 +13,9 @@ use crate::ledger::machine::callback::{Callback, CallbackState, CallbackSubject}
 use crate::ledger::machine::command::{CallbackRow, Command};
 
 use super::App;
-use super::error::{ApiError, ApiResult};
+use super::error::{ApiError, ApiResult, Thing};
 use super::extract::{Caller, Id, Json, NoQuery, Query};
-use super::list::{position, wrong};
+use super::list::{position, word};
 use super::wire::{Cursor, Page, ReceiptBody, page_size};
 
 /// Callbacks looked at in one look.
@@ -143,12 +143,7 @@ pub(super) async fn list_callbacks(
     let limit = page_size(query.limit)?;
     let wanted = match query.state.as_deref() {
         None => None,
-        Some(name) => Some(
-            STATES
-                .into_iter()
-                .find(|state| state.name() == name)
-                .ok_or_else(|| wrong("state", "is due, exhausted, blocked or gone"))?,
-        ),
+        Some(name) => Some(word("state", name, &STATES, CallbackState::name)?),
     };
     let cursor = Cursor::over("callbacks", &format!("{} {:?}", caller.namespace, wanted.map(CallbackState::name)));
     let mut position: Option<CallbackId> = position(&cursor, query.cursor.as_deref())?;
@@ -224,9 +219,10 @@ pub(super) async fn redrive(
     let row = app.ledger.settled_callback(id).await?;
     let namespace = live.as_ref().or_else(|| row.as_ref().map(|row| &row.namespace));
     if namespace != Some(&caller.namespace) {
-        return Err(ApiError::not_found());
+        return Err(ApiError::not_found(Thing::Callback, id));
     }
-    let released = app.ledger.propose(caller.proposal(Command::RedriveCallback { callback: id, row })).await?;
+    let released = app.ledger.propose(caller.proposal(Command::RedriveCallback { callback: id, row })).await;
+    let released = released.map_err(|refusal| ApiError::from(refusal).named(Thing::Callback, id))?;
     let receipt = released.receipt.map(ReceiptBody::from);
     let state = CallbackState::Due.name();
     Ok((axum::http::StatusCode::ACCEPTED, Json(Redriven { callback_id: id.to_string(), state, receipt })))

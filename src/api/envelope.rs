@@ -12,7 +12,7 @@ use futures_util::FutureExt as _;
 use crate::ledger::ids::TraceContext;
 
 use super::App;
-use super::error::{ApiError, Code};
+use super::error::ApiError;
 
 /// The header of W3C Trace Context.
 const TRACEPARENT: &str = "traceparent";
@@ -46,7 +46,7 @@ async fn caught(method: &str, route: &str, call: impl Future<Output = Response>)
     let text = panic.downcast_ref::<&str>().copied();
     let what = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
     tracing::error!(method, route, panic = what, "a call panicked");
-    ApiError::from(Code::Internal).into_response()
+    ApiError::internal().into_response()
 }
 
 fn known_method(method: &axum::http::Method) -> &'static str {

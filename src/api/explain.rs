@@ -28,6 +28,7 @@ use crate::scheduler::routing::{Needs, Question, RouteReport};
 use super::App;
 use super::error::ApiResult;
 use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, parse};
+use super::near::near;
 use super::render;
 use super::submission::{self, Setting, TaskBody};
 use super::submit::{draw_id, fit_to_offers};
@@ -92,6 +93,10 @@ pub(super) struct DryRun {
     capability: String,
     /// Does anybody offer it?
     registered: bool,
+    /// If nobody does: names that may have been meant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    suggestions: Vec<String>,
     /// What the schemas have against the payload, if every offer refuses it.
     #[schema(value_type = Vec<Object>)]
     payload: Vec<Value>,
@@ -244,7 +249,7 @@ pub(super) async fn explain_task(
         reach_id: id.to_string(),
         state: task.status.kind().name(),
         why: why(&task) + &routed.as_ref().and_then(Permitted::only_reason_told).unwrap_or_default(),
-        waits: task_view::waits(&task.status),
+        waits: task_view::waits(&task),
         deadline: task.deadline.to_string(),
         unblock,
         route: routed.map(RouteView::new),
@@ -348,7 +353,7 @@ fn own_remedy(task: &Task) -> Vec<String> {
         Status::SlowReach { .. } => "the agent reports after all, or its policy acts, or it is cancelled",
         Status::Orphaned { .. } if task.spec.orphan == OrphanPolicy::Hold => {
             "its agent comes back and reclaims it, or it is cancelled and, if that does no harm, submitted anew: it may \
-             have run and its policy is hold, so it is not replayed by itself"
+             have run, and its orphan policy is hold, so it is not replayed by itself"
         }
         Status::Orphaned { .. } => "the replay lets it back into the queue, or its agent comes back",
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => {
@@ -384,6 +389,7 @@ pub(super) async fn explain_route(
     submission::lies_ahead(&made, setting.now)?;
     caller.may_call(&made.capability)?;
     let registered = app.ledger.published().catalog.of(&caller.namespace, &made.capability).is_some();
+    let suggestions = if registered { Vec::new() } else { near(&app, &caller, &made.capability).shown };
     let complaints = fit_to_offers(&app, &caller, &body, &mut made).await?.unwrap_or_default();
     let (namespace, token) = (caller.namespace.clone(), caller.token.clone());
     let capability = made.capability.to_string();
@@ -402,6 +408,7 @@ pub(super) async fn explain_route(
     Ok(Json(DryRun {
         capability,
         registered,
+        suggestions,
         payload: payload.collect(),
         unblock: remedies(&routed),
         route: RouteView::new(routed),

@@ -24,8 +24,8 @@ use tokio::sync::watch;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code};
-use super::extract::{Caller, Id, Json, Query};
-use super::list::wrong;
+use super::extract::{Caller, Id, Json, Query, outside, wrong};
+use super::list::{no_such_word, only};
 use super::render::{self, Bodies, Fields};
 use super::tasks::visible;
 use super::timeline::timeline;
@@ -82,11 +82,7 @@ pub(super) async fn history(
 ) -> ApiResult<Response> {
     use axum::response::IntoResponse as _;
     caller.require(Scope::Audit)?;
-    let frames = match query.encoding.as_deref() {
-        None => Frames::Left,
-        Some("raw") => Frames::Shown,
-        Some(_) => return Err(wrong("encoding", "takes only the word raw")),
-    };
+    let frames = Frames::asked(query.encoding.as_deref())?;
     let task = visible(&app, &caller, id).await?;
     let mut events = Vec::with_capacity(task.seqs.len());
     for seqs in task.seqs.chunks(PAGE) {
@@ -107,7 +103,7 @@ pub(super) async fn history(
             let history = serde_json::to_value(History { reach_id: id.to_string(), events }).unwrap_or_default();
             Ok(typed(Body::from(timeline(&history) + "\n"), "text/plain; charset=utf-8"))
         }
-        Some(_) => Err(wrong("format", "is json, ndjson or text")),
+        Some(other) => Err(no_such_word("format", other, &["json", "ndjson", "text"])),
     }
 }
 
@@ -127,6 +123,14 @@ fn json_text(fields: &Fields) -> String {
 enum Frames {
     Shown,
     Left,
+}
+
+impl Frames {
+    /// What the parameter `encoding` asks for.
+    fn asked(encoding: Option<&str>) -> ApiResult<Self> {
+        let Some(word) = encoding else { return Ok(Self::Left) };
+        only("encoding", word, &["raw"]).map(|()| Self::Shown)
+    }
 }
 
 /// Events as JSON with the texts that are still there.
@@ -211,14 +215,10 @@ pub(super) async fn feed(
             .ok_or_else(|| ApiError::new(Code::InvalidHeader, "Last-Event-ID is the seq of an event"))?,
         (None, None) => Seq(0),
         (None, Some("latest")) => news.borrow().seq,
-        (None, Some(text)) => Seq(text.parse().map_err(|_| wrong("after", "is a seq or the word latest"))?),
+        (None, Some(text)) => Seq(text.parse().map_err(|_| wrong("after", Some(text), "a seq or the word latest"))?),
     };
     reached(&app, &news, after).await?;
-    let frames = match query.encoding.as_deref() {
-        None => Frames::Left,
-        Some("raw") => Frames::Shown,
-        Some(_) => return Err(wrong("encoding", "takes only the word raw")),
-    };
+    let frames = Frames::asked(query.encoding.as_deref())?;
     let everywhere = caller.bearer().require_everywhere(Scope::Audit).is_ok();
     let hub_events = if everywhere { HubEvents::Shown } else { HubEvents::Hidden };
     let ledger = app.ledger.clone();
@@ -229,11 +229,11 @@ pub(super) async fn feed(
     }
     let limit = query.limit.unwrap_or(MAX_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(wrong("limit", format!("is {limit}; 1 to {MAX_LIMIT}")));
+        return Err(outside("limit", limit, 1..=MAX_LIMIT));
     }
     let wait = query.wait_ms.unwrap_or(0);
     if wait > MAX_WAIT_MS {
-        return Err(wrong("wait_ms", format!("is {wait}; at most {MAX_WAIT_MS}")));
+        return Err(outside("wait_ms", wait, 0..=MAX_WAIT_MS));
     }
     lines(reader, limit, Duration::from_millis(wait)).await
 }

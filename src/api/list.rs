@@ -17,7 +17,8 @@ use crate::ledger::time::Timestamp;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code};
-use super::extract::{Caller, Json, Query, WireTime};
+use super::extract::{Caller, Json, Query, WireTime, quoted, wrong};
+use super::near::nearest;
 use super::task_view::{Beside, TaskView};
 use super::wire::{Cursor, Page, page_size};
 
@@ -73,27 +74,38 @@ struct Filter {
     before: Option<Timestamp>,
 }
 
-/// A query parameter that is wrong.
-pub(super) fn wrong(name: &str, why: impl std::fmt::Display) -> ApiError {
-    ApiError::new(Code::InvalidQuery, format!("{name}: {why}"))
-}
-
 fn parsed<T: std::str::FromStr>(name: &str, text: Option<&String>) -> ApiResult<Option<T>>
 where
     T::Err: std::fmt::Display,
 {
-    text.map(|text| text.parse().map_err(|error| wrong(name, error))).transpose()
+    text.map(|text| text.parse().map_err(|error| wrong(name, Some(text), error))).transpose()
 }
 
 fn words<T: Copy>(name: &str, text: Option<&String>, all: &[T], spell: fn(T) -> &'static str) -> ApiResult<Vec<T>> {
     let Some(text) = text else { return Ok(Vec::new()) };
-    let unknown = |word: &str| {
-        let shown: String = word.chars().take(40).collect();
-        let choice: Vec<_> = all.iter().map(|known| spell(*known)).collect();
-        wrong(name, format!("there is no {shown:?}; choose from {}", choice.join(", ")))
-    };
-    let find = |word: &str| all.iter().copied().find(|known| spell(*known) == word).ok_or_else(|| unknown(word));
-    text.split(',').map(find).collect()
+    text.split(',').map(|text| word(name, text, all, spell)).collect()
+}
+
+/// One word of a choice.
+pub(super) fn word<T: Copy>(name: &str, text: &str, all: &[T], spell: fn(T) -> &'static str) -> ApiResult<T> {
+    let found = all.iter().copied().find(|known| spell(*known) == text);
+    found.ok_or_else(|| {
+        let choice: Vec<&'static str> = all.iter().map(|known| spell(*known)).collect();
+        no_such_word(name, text, &choice)
+    })
+}
+
+/// The refusal of a word, with the choice and the one that was meant.
+pub(super) fn no_such_word(name: &str, text: &str, choice: &[&'static str]) -> ApiError {
+    let meant = nearest(text, choice.iter().copied());
+    let asked = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
+    let detail = format!("{name}: there is no {}; {asked}choose from {}", quoted(text), choice.join(", "));
+    ApiError::new(Code::InvalidQuery, detail).suggest(meant.map(str::to_owned))
+}
+
+/// The same for the few words that are checked where they are used.
+pub(super) fn only(name: &str, text: &str, choice: &[&'static str]) -> ApiResult<()> {
+    if choice.contains(&text) { Ok(()) } else { Err(no_such_word(name, text, choice)) }
 }
 
 impl Filter {
@@ -102,7 +114,7 @@ impl Filter {
             None => None,
             Some(label) => match label.split_once(':') {
                 Some((name, value)) => Some((name.to_owned(), value.to_owned())),
-                None => return Err(wrong("label", "is written name:value")),
+                None => return Err(wrong("label", Some(label), "name:value")),
             },
         };
         let moment = |at: Option<WireTime>| at.map(|at| app.ledger.from_wall(at.0));
@@ -216,7 +228,7 @@ pub(super) async fn list_tasks(
 /// The id that a cursor stands at.
 pub(super) fn position<T: std::str::FromStr>(cursor: &Cursor, text: Option<&str>) -> ApiResult<Option<T>> {
     let position = cursor.position(text)?;
-    position.map(|id| id.parse().map_err(|_| wrong("cursor", "is not one that this list has given"))).transpose()
+    position.map(|id| id.parse().map_err(|_| wrong("cursor", text, "one that this list has given"))).transpose()
 }
 
 /// Both in one order, as far as both were looked through; then where to go on.

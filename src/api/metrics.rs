@@ -18,7 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::ledger::handle::{Ledger, Unavailable};
 use crate::ledger::ids::AgentKey;
 
-use super::error::{ApiError, Code};
+use super::error::ApiError;
 
 /// Upper ends in seconds: from half a millisecond to a long-poll.
 const BUCKETS: [f64; 14] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
@@ -102,7 +102,7 @@ impl Metrics {
         encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &state))
             .and_then(|()| encode_eof(&mut text))
-            .map_err(|_| ApiError::from(Code::Internal))?;
+            .map_err(|_| ApiError::internal())?;
         Ok(text)
     }
 }

@@ -8,6 +8,8 @@ use super::extract::Caller;
 
 /// Suggestions at most.
 const MOST: usize = 5;
+/// Bytes of the longest name that is compared with our own.
+const LONGEST: usize = 128;
 /// Letters compared at most, so that a refusal stays cheap whatever is registered.
 const COMPARED: usize = 4_000_000;
 
@@ -15,6 +17,23 @@ const COMPARED: usize = 4_000_000;
 /// not call are only counted (semantics 39).
 #[must_use]
 pub fn not_registered(app: &App, caller: &Caller, wanted: &Capability) -> ApiError {
+    let Near { shown, hidden } = near(app, caller, wanted);
+    let error = ApiError::new(Code::CapabilityNotRegistered, format!("no agent offers {wanted}"))
+        .at("/capability", "not registered")
+        .suggest(shown);
+    if hidden == 0 { error } else { error.fact("not-permitted", hidden) }
+}
+
+/// Names near a wanted one.
+pub(super) struct Near {
+    /// Those that this token may call, the nearest first.
+    pub shown: Vec<String>,
+    /// How many it may not call.
+    pub hidden: usize,
+}
+
+/// What is offered here under a name like that.
+pub(super) fn near(app: &App, caller: &Caller, wanted: &Capability) -> Near {
     let published = app.ledger.published();
     let mut left = COMPARED;
     let mut near: Vec<(usize, &Capability)> = published
@@ -31,10 +50,19 @@ pub fn not_registered(app: &App, caller: &Caller, wanted: &Capability) -> ApiErr
         .collect();
     near.sort();
     let (shown, hidden): (Vec<_>, Vec<_>) = near.into_iter().partition(|(_, name)| caller.bearer().can_call(name));
-    let error = ApiError::new(Code::CapabilityNotRegistered, format!("no agent offers {wanted}"))
-        .at("/capability", "not registered")
-        .suggest(shown.into_iter().take(MOST).map(|(_, name)| name.to_string()));
-    if hidden.is_empty() { error } else { error.fact("not-permitted", hidden.len()) }
+    let shown = shown.into_iter().take(MOST).map(|(_, name)| name.to_string()).collect();
+    Near { shown, hidden: hidden.len() }
+}
+
+/// The one of our own names that was probably meant: at most a third of the letters differ.
+#[must_use]
+pub fn nearest<'a>(sent: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = |name: &'a str| {
+        // Longer than this no name of ours is, so nothing is near.
+        let far = if sent.len() > LONGEST { usize::MAX } else { edits(sent, name) };
+        (far <= (sent.len().max(name.len()) / 3).max(1)).then_some((far, name))
+    };
+    names.into_iter().filter_map(near).min().map(|(_, name)| name)
 }
 
 /// How far apart two names are, if they are near: at most a third of the letters differ, or they share the domain.
@@ -75,5 +103,8 @@ mod tests {
         assert_eq!(distance("weather.forcast", "weather.forecast"), Some(1));
         assert!(distance("weather.x", "weather.forecast").is_some(), "the same domain");
         assert_eq!(distance("weather.forecast", "text.count"), None);
+        assert_eq!(nearest("payloda", ["payload", "payload_ref", "qos"]), Some("payload"));
+        assert_eq!(nearest("colour", ["payload", "qos"]), None);
+        assert_eq!(nearest(&"x".repeat(1_000_000), ["payload"]), None);
     }
 }

@@ -100,7 +100,7 @@ impl SchemaCache {
         };
         let room = Arc::clone(&self.room);
         let work = async move {
-            let Ok(permit) = room.acquire_owned().await else { return Err(Code::Stopping.into()) };
+            let Ok(permit) = room.acquire_owned().await else { return Err(Unavailable::Stopping.into()) };
             let check = tokio::task::spawn_blocking(move || {
                 let verdicts = check(&compiled, &payload);
                 // Held to the end of the check, not of the wait for it: so a slow payload can't pile up threads.
@@ -109,7 +109,7 @@ impl SchemaCache {
             });
             check.await.map_err(|error| {
                 tracing::error!(%error, "a schema check broke off");
-                ApiError::from(Code::Internal)
+                ApiError::internal()
             })
         };
         tokio::time::timeout(TIME_LIMIT, work).await.map_err(|_| slow())?
@@ -153,7 +153,8 @@ pub(super) fn all_refuse(entry: &Entry, verdicts: &SchemaVerdicts) -> bool {
 /// The refusal with the paths, without doubles.
 pub(super) fn refusal(complaints: &Complaints) -> ApiError {
     let mut told = BTreeSet::new();
-    let mut error = ApiError::from(Code::PayloadRefused);
+    let mut error =
+        ApiError::new(Code::PayloadRefused, "the agents that offer this capability do not take such a payload");
     for (_, path, detail) in complaints {
         if told.insert((path, detail)) {
             error = error.at(format!("/payload{path}"), detail.clone());

@@ -64,7 +64,7 @@ pub(super) fn salted(bytes: &[u8]) -> ApiResult<(BodyRef, Body)> {
     let mut salt = [0; 16];
     getrandom::fill(&mut salt).map_err(|error| {
         tracing::error!(%error, "the machine gives no randomness");
-        ApiError::from(Code::Internal)
+        ApiError::internal()
     })?;
     let body = Body { salt, bytes: Arc::from(bytes) };
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -76,7 +76,8 @@ impl From<Unfit> for ApiError {
         match unfit {
             Unfit::Invalid(faults) => invalid(faults),
             Unfit::SemanticRoute => {
-                Self::from(Code::SemanticRoutingUnavailable).at("/text", "needs a capability beside it")
+                Self::new(Code::SemanticRoutingUnavailable, "this hub routes by capability, not by what a text means")
+                    .at("/text", "needs a capability beside it")
             }
             Unfit::DeadlinePast { deadline } => {
                 Self::new(Code::DeadlinePast, format!("the deadline {deadline} has passed"))
@@ -378,7 +379,7 @@ pub(super) async fn accepted(
 /// A bug: the core answered something that the call can't have asked for.
 pub(super) fn unexpected(answer: &Answer) -> ApiError {
     tracing::error!(?answer, "an answer that does not fit the call");
-    Code::Internal.into()
+    ApiError::internal()
 }
 
 /// A refusal of the core; an unknown capability with near names.
@@ -400,7 +401,7 @@ async fn first_answer(
     let receipt = stored.as_ref().map(|stored| Receipt { seq, hash: stored.hash() });
     let Some((at, EventBody::TaskSubmitted(first))) = stored.map(|stored| (stored.event.at, stored.event.body)) else {
         tracing::error!(%seq, "an idempotency key names an event that is no submission");
-        return Err(Code::Internal.into());
+        return Err(ApiError::internal());
     };
     Ok(Accepted {
         task,

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::ledger::handle::{Ledger, Unavailable};
-use crate::ledger::machine::task::spec::{BodyRef, Text};
+use crate::ledger::machine::task::spec::{BodyRef, OrphanPolicy, Text};
 use crate::ledger::machine::task::status::Status;
 use crate::ledger::machine::task::{OutcomeKind, ReachOutcome, Task, WorkOutcome};
 use crate::ledger::store::{Body, BodyKind};
@@ -150,7 +150,7 @@ impl TaskView {
             ended_at: task.ended_at.map(|at| at.to_string()),
             deadline: task.deadline.to_string(),
             not_before: spec.not_before.map(|at| at.to_string()),
-            waits: waits(&task.status),
+            waits: waits(task),
             session_id: spec.session.as_ref().map(ToString::to_string),
             batch_id: spec.batch.map(|(batch, _)| batch.to_string()),
             batch_index: spec.batch.map(|(_, index)| index),
@@ -196,10 +196,10 @@ const fn work_outcome(outcome: WorkOutcome) -> &'static str {
     }
 }
 
-/// What a state waits for.
-pub(super) fn waits(status: &Status) -> Option<serde_json::Value> {
+/// What a task waits for where it stands.
+pub(super) fn waits(task: &Task) -> Option<serde_json::Value> {
     use serde_json::json;
-    match status {
+    match &task.status {
         Status::AwaitingApproval => Some(json!({"for": "approval"})),
         Status::Scheduled { until } => Some(json!({"for": "not-before", "until": until.to_string()})),
         Status::Queued { wait_until, .. } => {
@@ -214,7 +214,13 @@ pub(super) fn waits(status: &Status) -> Option<serde_json::Value> {
             Some(json!({"for": "late-outcome", "cause": render::slow_cause(*cause), "until": until}))
         }
         Status::Retrying { until } => Some(json!({"for": "retry", "until": until.to_string()})),
-        Status::Orphaned { cause, .. } => Some(json!({"for": "replay", "cause": render::orphan_cause(*cause)})),
+        Status::Orphaned { cause, .. } => {
+            let awaited = match task.spec.orphan {
+                OrphanPolicy::Replay => "replay",
+                OrphanPolicy::Hold => "agent-or-operator",
+            };
+            Some(json!({"for": awaited, "cause": render::orphan_cause(*cause)}))
+        }
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => None,
     }
 }

@@ -13,19 +13,21 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::handle::{Intake, Released, Unavailable};
+use crate::ledger::handle::{Intake, Unavailable, Verdict};
 use crate::ledger::ids::ReachId;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::command::Command;
 use crate::ledger::machine::decision::Answer;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
+use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::store::BodyKind;
 use crate::ledger::time::Millis;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code};
-use super::extract::{Caller, Id, Json, JsonBytes, MaybeJson, NoQuery, Query, parse, preferred_wait};
+use super::error::{ApiError, ApiResult, Code, Thing};
+use super::extract::{Caller, Id, Json, JsonBytes, MaybeJson, NoQuery, Query, outside, parse, preferred_wait};
+use super::list::{only, word};
 use super::render;
 use super::submission::{MAX_KEY, TaskBody};
 use super::submit::{self, Accepted, Origin};
@@ -155,7 +157,7 @@ fn spelled(text: &str) -> Option<String> {
 /// A task of the caller's namespace; anything else is the plain 404.
 pub(super) async fn visible(app: &App, caller: &Caller, id: ReachId) -> ApiResult<Task> {
     let task = app.ledger.task(id).await?;
-    task.filter(|task| task.namespace == caller.namespace).ok_or_else(ApiError::not_found)
+    task.filter(|task| task.namespace == caller.namespace).ok_or_else(|| ApiError::not_found(Thing::Task, id))
 }
 
 /// How to look at a task.
@@ -184,12 +186,15 @@ pub(super) async fn get_task(
     Query(query): Query<LookQuery>,
 ) -> ApiResult<Json<TaskView>> {
     caller.require(Scope::Read)?;
-    if query.follow.as_deref().is_some_and(|word| word != "latest") {
-        return Err(ApiError::new(Code::InvalidQuery, "follow takes only the word latest"));
+    if let Some(follow) = &query.follow {
+        only("follow", follow, &["latest"])?;
+    }
+    if let Some(state) = &query.unless_state {
+        word("unless_state", state, &StatusKind::ALL, StatusKind::name)?;
     }
     let wait = query.wait_ms.unwrap_or(0);
     if wait > MAX_WAIT_MS {
-        return Err(ApiError::new(Code::InvalidQuery, format!("wait_ms is 0 to {MAX_WAIT_MS}")));
+        return Err(outside("wait_ms", wait, 0..=MAX_WAIT_MS));
     }
     // Registered before the first look, so no change is missed between the two.
     let watch = app.ledger.watch(id);
@@ -237,17 +242,16 @@ pub(super) async fn get_result(
     Id(id): Id<ReachId>,
     NoQuery: NoQuery,
 ) -> ApiResult<Response> {
-    use crate::ledger::machine::task::status::StatusKind;
     caller.require(Scope::Read)?;
     let task = visible(&app, &caller, id).await?;
     let state = task.status.kind();
     match &task.result {
         Some(named) => match task_view::result_body(&app.ledger, &task, named).await? {
             Some(body) => Ok(json_bytes(&body.bytes)),
-            None => Err(ApiError::new(Code::NotFound, "the result has been erased")),
+            None => Err(ApiError::new(Code::NotFound, format!("the result of {id} has been erased"))),
         },
         None if state == StatusKind::Succeeded => Ok(StatusCode::NO_CONTENT.into_response()),
-        None => Err(ApiError::new(Code::NotFound, format!("the task is {} and has no result", state.name()))
+        None => Err(ApiError::new(Code::NotFound, format!("{id} is {} and has no result", state.name()))
             .fact("state", state.name())),
     }
 }
@@ -273,7 +277,7 @@ pub(super) async fn get_payload(
     }
     match app.ledger.body(render::body_key(id, BodyKind::Payload, 0)).await? {
         Some(body) => Ok(json_bytes(&body.bytes)),
-        None => Err(ApiError::new(Code::NotFound, "the payload has been erased")),
+        None => Err(ApiError::new(Code::NotFound, format!("the payload of {id} has been erased"))),
     }
 }
 
@@ -294,7 +298,8 @@ pub(super) struct Moved {
     receipt: Option<ReceiptBody>,
 }
 
-fn moved(id: ReachId, released: Released) -> ApiResult<Json<Moved>> {
+fn moved(id: ReachId, verdict: Verdict) -> ApiResult<Json<Moved>> {
+    let released = verdict.map_err(|refusal| ApiError::from(refusal).named(Thing::Task, id))?;
     #[expect(clippy::wildcard_enum_match_arm, reason = "any other answer is a bug, told as one")]
     match released.answer {
         Answer::Task { state } => {
@@ -328,7 +333,7 @@ pub(super) async fn cancel_task(
         }
     };
     let proposal = caller.proposal(Command::CancelTask { task: id, reason, fact: None });
-    moved(id, app.ledger.propose(Intake { proposal, bodies }).await?)
+    moved(id, app.ledger.propose(Intake { proposal, bodies }).await)
 }
 
 /// Lets a task that awaits approval go on.
@@ -344,7 +349,7 @@ pub(super) async fn approve_task(
 ) -> ApiResult<Json<Moved>> {
     caller.require(Scope::Operate)?;
     let proposal = caller.proposal(Command::ApproveTask { task: id });
-    moved(id, app.ledger.propose(proposal).await?)
+    moved(id, app.ledger.propose(proposal).await)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::ledger::time::{Millis, Timestamp};
 use super::App;
 use super::auth::scope;
 use super::auth::token::Minted;
-use super::error::{ApiError, ApiResult, Code};
+use super::error::{ApiError, ApiResult, Code, Thing};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, Query, WireTime};
 use super::wire::{Cursor, PAGE_BYTES, Page, ROW_BYTES, ReceiptBody, page_size};
 
@@ -207,7 +207,7 @@ impl NewToken {
     responses((status = 201, body = Shown)))]
 async fn create(State(app): State<App>, caller: Caller, _: NoQuery, Json(body): Json<NewToken>) -> ApiResult<Response> {
     caller.require(Scope::Admin)?;
-    let minted = Minted::draw().map_err(|_| ApiError::from(Code::Internal))?;
+    let minted = Minted::draw().map_err(|_| ApiError::internal())?;
     let expires_at = body.expires_at.map(|end| app.ledger.from_wall(end.0));
     let token = body.check(&caller, &minted, app.ledger.now(), expires_at)?;
     let released = app.ledger.propose(caller.proposal(Command::CreateToken { token: Box::new(token) })).await?;
@@ -281,13 +281,13 @@ fn sees(caller: &Caller, token: &Token) -> bool {
 fn within_sight(app: &App, caller: &Caller, id: &TokenId) -> ApiResult<()> {
     let access = app.ledger.published().access;
     let found = access.tokens.get(id).is_some_and(|token| sees(caller, token));
-    if found { Ok(()) } else { Err(ApiError::not_found()) }
+    if found { Ok(()) } else { Err(ApiError::not_found(Thing::Token, id)) }
 }
 
 /// A new secret is handed to the caller: so the token may do nothing that the caller may not do itself.
 fn within_reach(app: &App, caller: &Caller, id: &TokenId) -> ApiResult<()> {
     let access = app.ledger.published().access;
-    let Some(token) = access.tokens.get(id) else { return Err(ApiError::not_found()) };
+    let Some(token) = access.tokens.get(id) else { return Err(ApiError::not_found(Thing::Token, id)) };
     if let Some(scope) = token.scopes.iter().find(|scope| !caller.bearer().scopes().contains(scope)) {
         return Err(ApiError::new(Code::ScopeMissing, "a token can take over only scopes of its own")
             .fact("scope", scope.name()));
@@ -305,7 +305,8 @@ fn within_reach(app: &App, caller: &Caller, id: &TokenId) -> ApiResult<()> {
 async fn revoke(State(app): State<App>, caller: Caller, Id(id): Id<TokenId>, _: NoQuery) -> ApiResult<Json<Revoked>> {
     caller.require(Scope::Admin)?;
     within_sight(&app, &caller, &id)?;
-    let released = app.ledger.propose(caller.proposal(Command::RevokeToken { token: id.clone() })).await?;
+    let released = app.ledger.propose(caller.proposal(Command::RevokeToken { token: id.clone() })).await;
+    let released = released.map_err(|refusal| ApiError::from(refusal).named(Thing::Token, &id))?;
     Ok(Json(Revoked { token_id: id.to_string(), receipt: released.receipt.map(Into::into) }))
 }
 
@@ -334,9 +335,10 @@ async fn rotate(
     if overlap.0 > MAX_OVERLAP {
         return Err(ApiError::field("/overlap_ms", format!("at most {MAX_OVERLAP}")));
     }
-    let minted = Minted::draw_for(id.clone()).map_err(|_| ApiError::from(Code::Internal))?;
+    let minted = Minted::draw_for(id.clone()).map_err(|_| ApiError::internal())?;
     let command = Command::RotateToken { token: id.clone(), secret: minted.secret, overlap };
-    let released = app.ledger.propose(caller.proposal(command)).await?;
+    let released = app.ledger.propose(caller.proposal(command)).await;
+    let released = released.map_err(|refusal| ApiError::from(refusal).named(Thing::Token, &id))?;
     let access = app.ledger.published().access;
     let until = access.tokens.get(&id).and_then(|token| token.previous).map(|(_, until)| until);
     Ok(shown(StatusCode::OK, &minted, until, released.receipt.map(Into::into)))

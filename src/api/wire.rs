@@ -8,7 +8,8 @@ use crate::ledger::handle::Receipt;
 use crate::ledger::ids::Digest;
 use crate::ledger::machine::task::spec::Text;
 
-use super::error::{ApiError, ApiResult, Code};
+use super::error::{ApiError, ApiResult};
+use super::extract::{outside, wrong};
 
 /// Items on a page unless the caller says otherwise.
 pub const DEFAULT_PAGE: usize = 50;
@@ -68,7 +69,7 @@ pub fn page_size(limit: Option<usize>) -> ApiResult<usize> {
     match limit {
         None => Ok(DEFAULT_PAGE),
         Some(limit) if (1..=MAX_PAGE).contains(&limit) => Ok(limit),
-        Some(_) => Err(ApiError::new(Code::InvalidQuery, format!("limit is 1 to {MAX_PAGE}"))),
+        Some(limit) => Err(outside("limit", limit, 1..=MAX_PAGE)),
     }
 }
 
@@ -103,9 +104,10 @@ impl Cursor {
         let text = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         match text.as_deref().and_then(|text| text.split_once('.')) {
             Some((filter, position)) if filter == self.filter => Ok(Some(position.to_owned())),
-            Some(_) | None => Err(ApiError::new(
-                Code::InvalidQuery,
-                format!("the cursor is not one of {} under these filters", self.list),
+            Some(_) | None => Err(wrong(
+                "cursor",
+                Some(cursor),
+                format!("one that the list of {} gave under these filters", self.list),
             )),
         }
     }

@@ -28,7 +28,7 @@ use crate::scheduler::outbound::wire;
 
 use super::App;
 use super::delivery::{Carried, Outbox};
-use super::error::{ApiError, ApiResult, Code};
+use super::error::{ApiError, ApiResult, Code, Thing};
 use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, expect_content_type, parse, read_body};
 use super::reports::{self, MAX_REPORTS, Op, Outcome, Prepared, ReportBody, Reporter, Taken};
 
@@ -141,12 +141,12 @@ pub(super) async fn claim(
         }
         // The reports were taken all the same: their outcomes go with the refusal of the claim.
         Some(Err(refusal)) if !outcomes.is_empty() => {
-            let refusal = ApiError::from(refusal);
+            let refusal = ApiError::from(refusal).named(Thing::Agent, &who.agent);
             let outcomes = serde_json::to_value(&outcomes).unwrap_or_default();
             Err(refusal.fact("outcomes", outcomes))
         }
-        Some(Err(refusal)) => Err(refusal.into()),
-        None => Err(Code::Internal.into()),
+        Some(Err(refusal)) => Err(ApiError::from(refusal).named(Thing::Agent, &who.agent)),
+        None => Err(ApiError::internal()),
     }
 }
 
@@ -179,12 +179,12 @@ async fn hand_over(guard: Unsent, outbox: Outbox, outcomes: Vec<Outcome>) -> Api
         wire::HandOverError::Unavailable(why) => ApiError::from(why),
         error @ (wire::HandOverError::Missing(_) | wire::HandOverError::Damaged(_)) => {
             tracing::error!(%error, "a task could not be handed over");
-            Code::LedgerUnreadable.into()
+            ApiError::unreadable()
         }
     })?;
     let bytes = serde_json::to_vec(&Claimed { tasks, outcomes }).map_err(|error| {
         tracing::error!(%error, "a claim's answer could not be written as JSON");
-        ApiError::from(Code::Internal)
+        ApiError::internal()
     })?;
     let mut response =
         Response::new(axum::body::Body::new(GuardedBody { bytes: Some(bytes.into()), guard: Some(guard), outbox }));
@@ -296,7 +296,7 @@ impl Bulk {
             // An id that does not parse is the same 404 as an absent one (semantics 37).
             let prepared = match shown.parse::<ReachId>() {
                 Ok(task) => reports::prepare(caller, who, op, task, body).map_err(|error| error.under(&at)),
-                Err(_) => Err(ApiError::not_found()),
+                Err(_) => Err(ApiError::not_found(Thing::Task, &shown)),
             };
             slots.push((shown, prepared));
         }
@@ -324,10 +324,14 @@ impl Slots {
         let mut verdicts = verdicts.into_iter();
         let outcome = |size| match verdicts.next() {
             Some(verdict) => reports::taken(verdict, size),
-            None => Err(ApiError::from(Code::OutcomeUnknown)),
+            None => Err(ApiError::new(Code::OutcomeUnknown, "the hub gave no verdict on this report")),
         };
         let mut outcome = outcome;
-        self.0.into_iter().map(|(shown, slot)| Outcome::new(shown, slot.and_then(&mut outcome))).collect()
+        let named = |(shown, slot): (String, Result<_, ApiError>)| {
+            let said = slot.and_then(&mut outcome).map_err(|error| error.named(Thing::Task, &shown));
+            Outcome::new(shown, said)
+        };
+        self.0.into_iter().map(named).collect()
     }
 }
 
@@ -364,7 +368,7 @@ fn beat(app: &App, caller: &Caller, who: &Reporter, verdicts: &[Verdict]) {
 fn reporter(caller: &Caller, agent: Option<&str>, incarnation: Option<u32>) -> ApiResult<Reporter> {
     let Some(agent) = agent else { return Err(ApiError::field("/agent_id", "is missing")) };
     let Some(incarnation) = incarnation else { return Err(ApiError::field("/incarnation", "is missing")) };
-    let agent = AgentId::new(agent).map_err(|_| ApiError::not_found())?;
+    let agent = AgentId::new(agent).map_err(|_| ApiError::not_found(Thing::Agent, agent))?;
     caller.may_act_as(&agent)?;
     Ok(Reporter { agent, incarnation: Incarnation(incarnation) })
 }
@@ -398,7 +402,7 @@ async fn single(app: &App, caller: &Caller, id: ReachId, op: Op, bytes: &[u8]) -
     let prepared = reports::prepare(caller, &who, op, id, &body)?;
     let verdict = app.ledger.propose(prepared.intake).await;
     beat(app, caller, &who, std::slice::from_ref(&verdict));
-    reports::taken(verdict, prepared.size).map(Json)
+    reports::taken(verdict, prepared.size).map(Json).map_err(|error| error.named(Thing::Task, id))
 }
 
 /// The agent starts: without this answer it must not.

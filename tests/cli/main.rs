@@ -1,8 +1,10 @@
 //! The `reach` binary as people and scripts meet it: what it prints where, and how it ends.
 
+mod advice;
 mod damage;
 mod demo;
 mod examples;
+mod guidance;
 mod hub;
 mod offline;
 mod operator;

@@ -83,6 +83,10 @@ fn what_is_stuck_why_since_when_and_what_to_do() {
     assert!(held.contains("gone-1 is gone since") && held.contains(" ago)"), "{held}");
     let flat = held.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("cancelled") && flat.contains("not replayed by itself"), "{flat}");
+    let held = night.hub.json(&["explain", &night.orphaned]);
+    assert_eq!(held["waits"]["for"], "agent-or-operator", "what it waits for is no replay: {held}");
+    let shown = night.hub.json(&["tasks", "show", &night.orphaned]);
+    assert_eq!(shown["waits"], held["waits"]);
     let slow = night.read(&["explain", &night.slow]);
     assert!(slow.contains("slow-1 may still be working on it") && slow.contains("it is cancelled"), "{slow}");
     let queued = night.read(&["explain", &night.queued]);
@@ -159,7 +163,7 @@ fn the_exit_codes_of_the_page_are_those_of_the_help() {
     let told = help.split_once("Exit codes:\n").expect("it tells them").1;
     let codes: Vec<(&str, &str)> =
         told.lines().filter_map(|line| line.trim().split_once(' ')).map(|(code, what)| (code, what.trim())).collect();
-    assert_eq!(codes.len(), 10, "{told}");
+    assert_eq!(codes.len(), 16, "{told}");
     for (code, what) in codes {
         assert!(page.contains(&format!("| {code} | {what} |")), "docs/command-line.md does not say {code}: {what}");
     }

@@ -28,7 +28,7 @@ fn a_fresh_development_hub_prints_its_token_and_then_that_it_is_ready() {
     let mut command = reach();
     command.args(["serve", "--dev"]);
     let hub = Hub::start(command, &folder.path().join("data"));
-    let token = hub.said.iter().find_map(|line| line.strip_prefix("token: ")).expect("a token line");
+    let token = hub.said.iter().find_map(|line| line["token"].as_str()).expect("a token line");
     assert!(token.len() >= 16);
     let output = reach().env("REACH_URL", &hub.url).env("REACH_TOKEN", token).args(["agents", "list"]).output();
     assert_eq!(code(&output.expect("starts")), 0);
@@ -43,7 +43,7 @@ fn the_first_start_writes_an_admin_token_that_only_its_owner_can_read() {
     command.arg("serve");
     let hub = Hub::start(command, &data);
     let file = data.join("admin-token");
-    assert!(hub.said.iter().any(|line| line.contains("admin-token")), "{:?}", hub.said);
+    assert!(hub.said.iter().any(|line| line["path"] == file.to_str().expect("UTF-8")), "{:?}", hub.said);
     assert_eq!(std::fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
     assert_eq!(
         std::fs::metadata(&data).expect("it is there").permissions().mode() & 0o777,
@@ -102,7 +102,7 @@ fn a_file_of_submissions_is_taken_and_its_refused_lines_are_named() {
     assert!(answer["outcomes"][0]["reach_id"].is_string());
     assert_eq!(answer["outcomes"][1]["problem"]["code"], "capability-not-registered");
     let told = hub.reach(&["submit", "--batch", file.to_str().expect("UTF-8")]);
-    assert!(stderr(&told).contains("line 1: capability-not-registered"), "{}", stderr(&told));
+    assert!(stderr(&told).contains("index 1: capability-not-registered"), "{}", stderr(&told));
 }
 
 #[test]

@@ -119,7 +119,7 @@ async fn semantics_7_a_token_acts_only_as_the_agents_that_it_names() {
     for call in ["heartbeat", "offline", "drain"] {
         let body = if call == "drain" { json!({}) } else { json!({"incarnation": 1}) };
         let answer = worker.post(&format!("/v1/agents/text-2/{call}"), body).await;
-        assert_eq!((answer.status, &answer.text), (404, &absent.text), "{call}");
+        assert_eq!((answer.status, answer.unnamed()), (404, absent.unnamed()), "{call}");
     }
     worker.delete("/v1/agents/text-2").await.problem(404, "not-found");
     assert_eq!(worker.post("/v1/agents/weather-1/heartbeat", json!({"incarnation": 1})).await.status, 200);

@@ -22,5 +22,6 @@ mod probes;
 mod repeats;
 mod submission;
 mod tokens;
+mod wording;
 mod work;
 mod world;

@@ -181,6 +181,18 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
+    /// Its text without the id that a 404 names: what is left may say nothing about whether that exists.
+    #[track_caller]
+    pub(crate) fn unnamed(&self) -> String {
+        const THINGS: [&str; 7] = ["task", "agent", "batch", "callback secret", "callback", "token", "namespace"];
+        let (before, rest) =
+            self.text.split_once("\"detail\":\"there is no ").unwrap_or_else(|| panic!("{}", self.text));
+        let (named, after) = rest.split_once(" here\"").unwrap_or_else(|| panic!("{}", self.text));
+        let named = named.strip_prefix("such ").unwrap_or(named);
+        let thing = THINGS.iter().find(|thing| named.starts_with(**thing)).unwrap_or_else(|| panic!("{named}"));
+        format!("{before}{thing}{after}")
+    }
+
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
@@ -196,6 +208,7 @@ impl Answer {
         for member in ["type", "title", "detail", "next"] {
             assert!(problem[member].as_str().is_some_and(|text| !text.is_empty()), "{member} in {problem}");
         }
+        assert_ne!(problem["detail"], problem["title"], "the detail says nothing of its own: {problem}");
         problem
     }
 

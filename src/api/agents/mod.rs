@@ -23,7 +23,7 @@ use crate::scheduler::outbound::guard::Purpose;
 use crate::scheduler::routing::constraint::compile;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code};
+use super::error::{ApiError, ApiResult, Code, Thing};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, WithBytes};
 use super::wire::ReceiptBody;
 
@@ -122,13 +122,13 @@ async fn check_schemas(schemas: &[NamedSchema]) -> ApiResult<()> {
             })
         })
     });
-    checked.await.map_err(|_| ApiError::from(Code::Internal))?
+    checked.await.map_err(|_| ApiError::internal())?
 }
 
 /// A core's answer of another kind than the command's: a bug.
 pub(in crate::api) fn unexpected(answer: &Answer) -> ApiError {
     tracing::error!(?answer, "the core gave an answer of another kind");
-    Code::Internal.into()
+    ApiError::internal()
 }
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -232,7 +232,8 @@ async fn heartbeat(
         Some(held) => Some(held.iter().enumerate().map(HeldBody::parse).collect::<ApiResult<Vec<_>>>()?),
     };
     let command = Command::Heartbeat { agent: agent.clone(), incarnation, held };
-    let released = app.ledger.propose(caller.agent_proposal(agent.clone(), incarnation, command)).await?;
+    let released = app.ledger.propose(caller.agent_proposal(agent.clone(), incarnation, command)).await;
+    let released = released.map_err(|refusal| ApiError::from(refusal).named(Thing::Agent, &agent))?;
     app.ledger.note(Note::Beat { agent: caller.agent_key(agent), incarnation, load: body.load() });
     let Answer::Beat(Beat { drain_until, cancelled, lost }) = released.answer else {
         return Err(unexpected(&released.answer));
@@ -334,9 +335,10 @@ async fn deregister(
 }
 
 async fn change(app: &App, caller: &Caller, agent: AgentId, command: Command) -> ApiResult<Json<Standing>> {
-    let released = app.ledger.propose(caller.proposal(command)).await?;
+    let released = app.ledger.propose(caller.proposal(command)).await;
+    let released = released.map_err(|refusal| ApiError::from(refusal).named(Thing::Agent, &agent))?;
     let key = caller.agent_key(agent.clone());
     let standing = app.ledger.ask(move |state| state.agent(&key).map(|agent| agent.standing.name())).await?;
-    let standing = standing.ok_or_else(ApiError::not_found)?;
+    let standing = standing.ok_or_else(|| ApiError::not_found(Thing::Agent, &agent))?;
     Ok(Json(Standing { agent_id: agent.to_string(), standing, receipt: released.receipt.map(Into::into) }))
 }

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::App;
-use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::extract::{Caller, Id, Json, NoQuery, Query};
+use crate::api::error::{ApiError, ApiResult, Thing};
+use crate::api::extract::{Caller, Id, Json, NoQuery, Query, wrong};
+use crate::api::list::only;
 use crate::api::wire::{Cursor, PAGE_BYTES, Page, ROW_BYTES, page_size};
 use crate::ledger::ids::{AgentId, AgentKey, Capability, Namespace};
 use crate::ledger::machine::State as Ledgered;
@@ -95,15 +96,15 @@ struct Narrow {
 
 impl Narrow {
     fn of(filter: &Filter) -> ApiResult<Self> {
-        let bad = |what: &str| ApiError::new(Code::InvalidQuery, what.to_owned());
-        let capability = filter.capability.as_deref().map(Capability::new).transpose();
-        let capability = capability.map_err(|error| bad(&format!("capability: {error}")))?;
-        if filter.health.as_deref().is_some_and(|name| !["healthy", "unhealthy", "lost"].contains(&name)) {
-            return Err(bad("health is healthy, unhealthy or lost"));
-        }
-        let standings = ["active", "draining", "offline", "deregistered"];
-        if filter.standing.as_deref().is_some_and(|name| !standings.contains(&name)) {
-            return Err(bad("standing is active, draining, offline or deregistered"));
+        let capability = filter.capability.as_deref();
+        let capability =
+            capability.map(|text| Capability::new(text).map_err(|why| wrong("capability", Some(text), why)));
+        let capability = capability.transpose()?;
+        for (name, word, choice) in [
+            ("health", filter.health.as_deref(), ["healthy", "unhealthy", "lost"].as_slice()),
+            ("standing", filter.standing.as_deref(), &["active", "draining", "offline", "deregistered"]),
+        ] {
+            word.map_or(Ok(()), |word| only(name, word, choice))?;
         }
         Ok(Self {
             capability,
@@ -141,7 +142,10 @@ pub(super) async fn list(
     );
     let mut after = match cursors.position(filter.cursor.as_deref())? {
         None => None,
-        Some(position) => Some(AgentId::new(&position).map_err(|_| ApiError::from(Code::InvalidQuery))?),
+        Some(position) => Some(
+            AgentId::new(&position)
+                .map_err(|_| wrong("cursor", filter.cursor.as_deref(), "one that this list has given"))?,
+        ),
     };
     let (mut items, mut bytes) = (Vec::new(), 0);
     loop {
@@ -231,7 +235,11 @@ pub(super) async fn one(
     caller.require(Scope::Read)?;
     let key = caller.agent_key(agent_id);
     let asked = key.clone();
-    let agent = app.ledger.ask(move |state| state.agent(&asked).cloned()).await?.ok_or_else(ApiError::not_found)?;
+    let agent = app
+        .ledger
+        .ask(move |state| state.agent(&asked).cloned())
+        .await?
+        .ok_or_else(|| ApiError::not_found(Thing::Agent, &key.agent_id))?;
     let body = app.ledger.body(BodyKey::Named(agent.declaration.body)).await?;
     let mut declaration: Value = body.and_then(|body| serde_json::from_slice(&body.bytes).ok()).unwrap_or_default();
     if let Some(transport) = declaration.get_mut("transport").and_then(Value::as_object_mut) {

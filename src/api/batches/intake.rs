@@ -84,8 +84,7 @@ impl Closing {
         if self.repeatable == Repeatable::Yes || !outcomes.is_empty() {
             let (total, refused, settled) = (self.total, self.refused, self.is_settled());
             let kept = Kept { total, refused, settled, by_state: self.by_state.clone(), outcomes };
-            match serde_json::to_vec(&kept).map_err(|_| Code::Internal.into()).and_then(|bytes| submit::salted(&bytes))
-            {
+            match serde_json::to_vec(&kept).map_err(|_| ApiError::internal()).and_then(|bytes| submit::salted(&bytes)) {
                 Ok((_, body)) => bodies.push((view::kept_key(self.id), body)),
                 Err(error) => tracing::error!(batch = %self.id, %error, "a batch's outcomes could not be kept"),
             }
@@ -203,7 +202,7 @@ impl<'a> OpenBatch<'a> {
                 Err(error) => Err(error),
                 Ok(warnings) => match verdicts.next().flatten() {
                     Some(verdict) => submit::accepted(app, caller, verdict, warnings).await,
-                    None => Err(Code::OutcomeUnknown.into()),
+                    None => Err(ApiError::new(Code::OutcomeUnknown, "the hub gave no verdict on this line")),
                 },
             };
             self.settle(result);

@@ -61,7 +61,7 @@ impl Stream<'_> {
                     Err(_trailers) => continue,
                 },
                 Ok(Some(Err(_))) => Ok(Frame::Broken),
-                Err(_) => Err(Code::RequestTimeout.into()),
+                Err(_) => Err(ApiError::new(Code::RequestTimeout, "the next line did not come within the time limit")),
             };
         }
     }
@@ -92,7 +92,7 @@ pub(super) async fn stream(app: &App, caller: &Caller, headers: &HeaderMap, body
     let callback = callback(app, caller, spec.as_ref(), "/batch/callback")?;
     let mut batch = match OpenBatch::begin(app, caller, callback, None).await? {
         Begun::New(batch) => batch,
-        Begun::Again(_) => return Err(Code::Internal.into()),
+        Begun::Again(_) => return Err(ApiError::internal()),
     };
     if let Some(first) = first.filter(|_| !is_head) {
         pending.ready.insert(0, first);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::ledger::handle::Unavailable;
 use crate::ledger::ids::{BatchId, ReachId};
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::batch::{Batch, BatchPhase};
@@ -15,7 +16,7 @@ use crate::ledger::store::{BodyKey, BodyKind, FinishedFilter};
 use crate::ledger::time::Millis;
 
 use super::super::App;
-use super::super::error::{ApiError, ApiResult, Code, ProblemSchema};
+use super::super::error::{ApiError, ApiResult, Code, ProblemSchema, Thing};
 use super::super::extract::{Caller, Id, Json, Query};
 use super::super::render;
 use super::super::submit::Accepted;
@@ -64,7 +65,7 @@ async fn kept(app: &App, id: BatchId) -> ApiResult<Option<Kept>> {
     let Some(body) = app.ledger.body(kept_key(id)).await? else { return Ok(None) };
     serde_json::from_slice(&body.bytes).map(Some).map_err(|error| {
         tracing::error!(batch = %id, %error, "a batch's outcomes can't be read");
-        Code::LedgerUnreadable.into()
+        ApiError::unreadable()
     })
 }
 
@@ -164,7 +165,7 @@ pub(in crate::api) async fn get_batch(
 ) -> ApiResult<Json<BatchView>> {
     caller.require(Scope::Read)?;
     let batch = app.ledger.batch(id).await?.filter(|batch| batch.namespace == caller.namespace);
-    let batch = batch.ok_or_else(ApiError::not_found)?;
+    let batch = batch.ok_or_else(|| ApiError::not_found(Thing::Batch, id))?;
     let view = BatchView::new(&batch, None);
     if !query.outcomes.unwrap_or(view.total <= SHOWN) {
         return Ok(Json(view));
@@ -202,10 +203,10 @@ async fn closed(app: &App, id: BatchId) -> ApiResult<Batch> {
     let mut news = app.ledger.follow();
     loop {
         news.borrow_and_update();
-        let batch = app.ledger.batch(id).await?.ok_or_else(ApiError::not_found)?;
+        let batch = app.ledger.batch(id).await?.ok_or_else(|| ApiError::not_found(Thing::Batch, id))?;
         match batch.phase {
             BatchPhase::Closed { .. } | BatchPhase::Settled { .. } => return Ok(batch),
-            BatchPhase::Open => news.changed().await.map_err(|_| ApiError::from(Code::Stopping))?,
+            BatchPhase::Open => news.changed().await.map_err(|_| Unavailable::Stopping)?,
         }
     }
 }

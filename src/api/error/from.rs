@@ -6,7 +6,7 @@ use crate::ledger::machine::bounds::Bound;
 use crate::ledger::machine::decision::{LeaseWhy, Rejection};
 use crate::ledger::time::Millis;
 
-use super::{ApiError, Code};
+use super::{ApiError, Code, Thing};
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
@@ -29,7 +29,7 @@ impl From<Unavailable> for ApiError {
             Unavailable::Unreadable(what) => {
                 // What a disk says is for the operator's log, not for callers.
                 tracing::error!(error = %what, "the ledger could not be read");
-                Code::LedgerUnreadable.into()
+                Self::unreadable()
             }
         }
     }
@@ -50,17 +50,19 @@ fn short(digest: &Digest) -> String {
 impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> Self {
         match rejection {
-            Rejection::TaskUnknown
-            | Rejection::AgentUnknown
-            | Rejection::BatchUnknown
-            | Rejection::CallbackUnknown
-            | Rejection::TokenUnknown => Self::not_found(),
+            Rejection::TaskUnknown => Self::absent(Thing::Task),
+            Rejection::AgentUnknown => Self::absent(Thing::Agent),
+            Rejection::BatchUnknown => Self::absent(Thing::Batch),
+            Rejection::CallbackUnknown => Self::absent(Thing::Callback),
+            Rejection::TokenUnknown => Self::absent(Thing::Token),
             Rejection::IncarnationSuperseded { current } => {
                 Self::new(Code::IncarnationSuperseded, format!("incarnation {} holds this agent id now", current.0))
                     .fact("current_incarnation", current.0)
             }
-            Rejection::AgentNotRegistered => Code::AgentNotRegistered.into(),
-            Rejection::AgentDraining => Code::AgentDraining.into(),
+            Rejection::AgentNotRegistered => {
+                Self::new(Code::AgentNotRegistered, "it said goodbye, or it was taken out of the registry")
+            }
+            Rejection::AgentDraining => Self::new(Code::AgentDraining, "it was told to take no new work"),
             Rejection::CapabilityNotRegistered { capability } => {
                 Self::new(Code::CapabilityNotRegistered, format!("no agent offers {capability}"))
                     .at("/capability", "not registered")
@@ -70,14 +72,16 @@ impl From<Rejection> for ApiError {
                     .at("/capability", "not allowed")
             }
             Rejection::PayloadRefused { .. } => {
-                Self::from(Code::PayloadRefused).at("/payload", "every schema on offer refuses it")
+                Self::new(Code::PayloadRefused, "every schema on offer refuses the payload")
+                    .at("/payload", "every schema on offer refuses it")
             }
             Rejection::DeadlinePast { deadline, now } => {
                 Self::new(Code::DeadlinePast, format!("the deadline {deadline} is not after {now}"))
                     .at("/deadline", "lies in the past")
             }
             Rejection::NotBeforeAfterDeadline => {
-                Self::from(Code::NotBeforeAfterDeadline).at("/not_before", "lies at or after the deadline")
+                Self::new(Code::NotBeforeAfterDeadline, "it could never start: its life ends before not_before")
+                    .at("/not_before", "lies at or after the deadline")
             }
             Rejection::QueueFull { bound, limit, retry_after } => {
                 Self::new(Code::QueueFull, format!("the {bound} bound of {limit} is reached for this class"))
@@ -87,16 +91,22 @@ impl From<Rejection> for ApiError {
             }
             Rejection::BoundReached { bound } => bound_reached(bound),
             Rejection::KeyReused { first, this } => key_reused(first.as_ref(), &this),
-            Rejection::IdTaken => Code::IdTaken.into(),
-            Rejection::BatchNotOpen { .. } => Code::BatchNotOpen.into(),
-            Rejection::CallbackStillDue { .. } => Code::CallbackStillDue.into(),
-            Rejection::TokenTaken { .. } => Code::IdTaken.into(),
+            Rejection::IdTaken => Self::new(Code::IdTaken, "the id that was drawn for it stands for something else"),
+            Rejection::BatchNotOpen { .. } => Self::new(Code::BatchNotOpen, "it takes no more lines"),
+            Rejection::CallbackStillDue { .. } => {
+                Self::new(Code::CallbackStillDue, "its round of tries is not over: the hub goes on by itself")
+            }
+            Rejection::TokenTaken { token } => Self::new(Code::IdTaken, format!("the token id {token} is in use")),
             Rejection::DeclarationTooLarge { limit } => {
                 Self::new(Code::DeclarationTooLarge, format!("it must encode to at most {limit} bytes"))
             }
             Rejection::PolicyInvalid { why } => Self::new(Code::PolicyInvalid, why),
-            Rejection::NoFreeSlot { .. } => Code::NoFreeSlot.into(),
-            Rejection::AgentNotOpen { .. } => Code::AgentNotOpen.into(),
+            Rejection::NoFreeSlot { agent } => {
+                Self::new(Code::NoFreeSlot, format!("{agent} works on as much as it may at a time"))
+            }
+            Rejection::AgentNotOpen { agent } => {
+                Self::new(Code::AgentNotOpen, format!("{agent} is draining, gone or silent"))
+            }
             report @ (Rejection::LeaseSuperseded { .. }
             | Rejection::OutcomeConflict { .. }
             | Rejection::TaskTerminal { .. }
@@ -135,7 +145,9 @@ fn task_conflict(rejection: Rejection) -> ApiError {
                 .fact("state", state.name())
                 .fact("seq", seq.0)
         }
-        Rejection::AlreadyAcknowledged => Code::AlreadyAcknowledged.into(),
+        Rejection::AlreadyAcknowledged => {
+            ApiError::new(Code::AlreadyAcknowledged, "its agent said that it starts, so it may have been done")
+        }
         Rejection::NotAwaitingApproval { state } => {
             ApiError::new(Code::NotAwaitingApproval, format!("it is {}", state.name())).fact("state", state.name())
         }
@@ -144,7 +156,7 @@ fn task_conflict(rejection: Rejection) -> ApiError {
         }
         other => {
             tracing::error!(rejection = ?other, "a rejection without an answer of its own");
-            Code::Internal.into()
+            ApiError::internal()
         }
     }
 }
@@ -152,18 +164,13 @@ fn task_conflict(rejection: Rejection) -> ApiError {
 fn bound_reached(bound: Bound) -> ApiError {
     let limit = bound.limit();
     let (name, detail) = match bound {
-        Bound::Agents => (
-            "agents",
-            format!("{limit} agents take part in this namespace: DELETE /v1/agents/{{agent_id}} those that are lost"),
-        ),
+        Bound::Agents => ("agents", format!("{limit} agents take part in this namespace: remove those that are lost")),
         Bound::AgentIds => (
             "agent-ids",
             format!("{limit} agent ids are known here: an id is stable, so register under one that exists"),
         ),
         Bound::Namespaces => ("namespaces", format!("there are {limit} namespaces: use one that exists")),
-        Bound::Tokens => {
-            ("tokens", format!("{limit} tokens hold here: DELETE /v1/tokens/{{token_id}} what nobody uses"))
-        }
+        Bound::Tokens => ("tokens", format!("{limit} tokens hold here: revoke those that nobody uses")),
     };
     ApiError::new(Code::BoundReached, detail).fact("bound", name).fact("limit", limit)
 }

@@ -29,6 +29,44 @@ pub struct FieldError {
     pub detail: String,
 }
 
+/// What can be asked for by an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thing {
+    /// A task.
+    Task,
+    /// An agent.
+    Agent,
+    /// A batch.
+    Batch,
+    /// A callback.
+    Callback,
+    /// An access token.
+    Token,
+    /// A signing secret.
+    CallbackSecret,
+    /// A namespace that the token does not hold in.
+    Namespace,
+}
+
+impl Thing {
+    /// In a sentence.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Agent => "agent",
+            Self::Batch => "batch",
+            Self::Callback => "callback",
+            Self::Token => "token",
+            Self::CallbackSecret => "callback secret",
+            Self::Namespace => "namespace",
+        }
+    }
+}
+
+/// Characters of an id that are said again; every id that exists is shorter.
+const SHOWN: usize = 256;
+
 /// Why a call was refused. Small to carry around: it lies in a box.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError(Box<Problem>);
@@ -42,16 +80,12 @@ struct Problem {
     facts: Vec<(&'static str, Value)>,
     retry_after: Option<Millis>,
     allow: Option<HeaderValue>,
+    /// What was not found, while its id is still to be said.
+    absent: Option<Thing>,
 }
 
 /// What handlers answer.
 pub type ApiResult<T> = Result<T, ApiError>;
-
-impl From<Code> for ApiError {
-    fn from(code: Code) -> Self {
-        Self::new(code, code.title())
-    }
-}
 
 impl ApiError {
     /// A refusal; `detail` is a sentence about this very case. It must not hold secrets or foreign names.
@@ -64,13 +98,42 @@ impl ApiError {
             facts: Vec::new(),
             retry_after: None,
             allow: None,
+            absent: None,
         }))
     }
 
-    /// The plain 404: absent, foreign and unparsable ids look the same (semantics 37).
+    /// The plain 404, naming what was asked for: absent, foreign and unparsable ids look the same (semantics 37).
+    pub fn not_found(thing: Thing, id: impl fmt::Display) -> Self {
+        let asked = id.to_string();
+        let shown: String = asked.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let cut = if asked.chars().nth(SHOWN).is_some() { "…" } else { "" };
+        Self::new(Code::NotFound, format!("there is no {} {shown}{cut} here", thing.name()))
+    }
+
+    /// The same from where the id is not at hand: whoever has it says it by [`ApiError::named`].
     #[must_use]
-    pub fn not_found() -> Self {
-        Code::NotFound.into()
+    pub fn absent(thing: Thing) -> Self {
+        let mut error = Self::new(Code::NotFound, format!("there is no such {} here", thing.name()));
+        error.0.absent = Some(thing);
+        error
+    }
+
+    /// Names what was not found, if it was the `thing` with this id.
+    #[must_use]
+    pub fn named(self, thing: Thing, id: impl fmt::Display) -> Self {
+        if self.0.absent == Some(thing) { Self::not_found(thing, id) } else { self }
+    }
+
+    /// A bug: the log says more.
+    #[must_use]
+    pub fn internal() -> Self {
+        Self::new(Code::Internal, "a fault of its own kept the hub from answering this call")
+    }
+
+    /// The disk gave something else than what was written: the log says more.
+    #[must_use]
+    pub fn unreadable() -> Self {
+        Self::new(Code::LedgerUnreadable, "something that this call needs could not be read back")
     }
 
     /// `invalid-field` at one pointer.

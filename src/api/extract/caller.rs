@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use crate::api::App;
 use crate::api::auth::token::{DEV_TOKEN_ID, Grant, verify};
 use crate::api::envelope;
-use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::error::{ApiError, ApiResult, Code, Thing};
 use crate::ledger::ids::{AgentId, AgentKey, Capability, Incarnation, Namespace, TokenId, TraceContext};
 use crate::ledger::machine::access::{Reach, Scope};
 use crate::ledger::machine::command::{Command, Proposal};
@@ -39,13 +39,12 @@ impl FromRequestParts<App> for Bearer {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let shown = bearer_token(parts)?;
         let access = app.ledger.published().access;
-        let grant = verify(shown, &access, app.options.dev.as_ref(), app.ledger.now())
-            .ok_or_else(|| ApiError::from(Code::Unauthenticated))?;
+        let grant = verify(shown, &access, app.options.dev.as_ref(), app.ledger.now()).ok_or_else(not_known)?;
         let trace = envelope::trace(&parts.headers);
         let bearer = Self { grant, named: named_namespace(parts)?, trace };
         // Another's namespace looks like one that does not exist, also to calls that are about no namespace.
         match &bearer.named {
-            Some(named) if !bearer.reaches(named) => Err(ApiError::not_found()),
+            Some(named) if !bearer.reaches(named) => Err(ApiError::not_found(Thing::Namespace, named)),
             Some(_) | None => Ok(bearer),
         }
     }
@@ -60,23 +59,33 @@ impl FromRequestParts<App> for Caller {
         let namespace = match (&bearer.named, &bearer.grant, bearer.grant.token().map(|token| &token.reach)) {
             (Some(named), _, _) => named.clone(),
             (None, Grant::Dev(home), _) | (None, Grant::Stored(..), Some(Reach::One(home))) => home.clone(),
-            (None, Grant::Stored(..), Some(Reach::All)) => return Err(Code::NamespaceMissing.into()),
-            (None, Grant::Stored(..), None) => return Err(Code::Unauthenticated.into()),
+            (None, Grant::Stored(..), Some(Reach::All)) => {
+                let detail = "the token holds in every namespace, so it does not say which one is meant";
+                return Err(ApiError::new(Code::NamespaceMissing, detail));
+            }
+            (None, Grant::Stored(..), None) => return Err(not_known()),
         };
         Ok(Self { bearer, token, namespace })
     }
 }
 
 fn bearer_token(parts: &Parts) -> ApiResult<&str> {
+    let refused = |detail| ApiError::new(Code::Unauthenticated, detail);
     let mut shown = parts.headers.get_all(AUTHORIZATION).iter();
-    let (Some(header), None) = (shown.next(), shown.next()) else {
-        return Err(Code::Unauthenticated.into());
+    let header = match (shown.next(), shown.next()) {
+        (Some(header), None) => header,
+        (None, _) => return Err(refused("the call carries no token")),
+        (Some(_), Some(_)) => return Err(refused("the call carries more than one token")),
     };
-    let text = header.to_str().map_err(|_| ApiError::from(Code::Unauthenticated))?;
-    match text.split_once(' ') {
+    match header.to_str().ok().and_then(|text| text.split_once(' ')) {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
-        Some(_) | None => Err(Code::Unauthenticated.into()),
+        Some(_) | None => Err(refused("what it carries is not the word Bearer and a token")),
     }
+}
+
+/// One text for all of it: whether a token ever was one is nobody's business.
+fn not_known() -> ApiError {
+    ApiError::new(Code::Unauthenticated, "the token is not known here, or it was revoked or has expired")
 }
 
 fn named_namespace(parts: &Parts) -> ApiResult<Option<Namespace>> {
@@ -193,7 +202,7 @@ impl Caller {
     /// # Errors
     /// The plain 404, as for an agent that does not exist.
     pub fn may_act_as(&self, agent: &AgentId) -> ApiResult<()> {
-        if self.bearer.can_act_as(agent) { Ok(()) } else { Err(ApiError::not_found()) }
+        if self.bearer.can_act_as(agent) { Ok(()) } else { Err(ApiError::not_found(Thing::Agent, agent)) }
     }
 
     /// Refuses a token whose capabilities do not include this one. Asked before whether anybody offers it, so the

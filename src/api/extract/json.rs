@@ -16,6 +16,7 @@ use crate::api::App;
 use crate::api::error::{ApiError, ApiResult, Code};
 
 use super::strict;
+use super::unknown::Unknown;
 
 /// A request body: a payload of 1 MiB and 64 KiB around it (semantics 32).
 pub const MAX_BODY: usize = (1 << 20) + (64 << 10);
@@ -88,7 +89,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
             }
             Err(error) => {
                 tracing::error!(%error, "an answer could not be written as JSON");
-                ApiError::from(Code::Internal).into_response()
+                ApiError::internal().into_response()
             }
         }
     }
@@ -107,7 +108,8 @@ async fn json_bytes(request: Request, app: &App) -> ApiResult<Bytes> {
 pub fn expect_content_type(headers: &HeaderMap, taken: &[&'static str]) -> ApiResult<&'static str> {
     let plain = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
     if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
-        return Err(Code::UnsupportedEncoding.into());
+        let detail = "the body is compressed, or said to be";
+        return Err(ApiError::new(Code::UnsupportedEncoding, detail));
     }
     let mut all = headers.get_all(CONTENT_TYPE).iter();
     let sent = match (all.next(), all.next()) {
@@ -152,7 +154,10 @@ pub async fn read_body(headers: &HeaderMap, body: Body, limit: usize, app: &App)
         Ok(Ok(whole)) => Ok(room.with(whole.to_bytes())),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(ApiError::new(Code::MalformedRequest, "the body broke off")),
-        Err(_) => Err(Code::RequestTimeout.into()),
+        Err(_) => {
+            let within = app.options.body_timeout.as_secs();
+            Err(ApiError::new(Code::RequestTimeout, format!("the body was not there after {within} s")))
+        }
     }
 }
 
@@ -181,8 +186,13 @@ fn explain<'de, T: Deserialize<'de>>(bytes: &'de [u8], first: &serde_json::Error
         Err(error) => (pointer_of(error.path()), error.inner().to_string()),
     };
     let message = without_place(&message);
-    if message.starts_with("unknown field") {
-        return ApiError::new(Code::UnknownField, shortened(message)).at(pointer, shortened(message));
+    if let Some(unknown) = Unknown::field(message) {
+        let detail = unknown.told("there is no field", "the fields here are");
+        return ApiError::new(Code::UnknownField, detail).at(pointer, "unknown").suggest(unknown.meant());
+    }
+    if let Some(unknown) = Unknown::word(message) {
+        let detail = unknown.told("there is no", "choose from");
+        return ApiError::field(pointer, detail).suggest(unknown.meant());
     }
     let missing = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     let pointer = match missing {

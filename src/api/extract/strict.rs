@@ -25,9 +25,13 @@ pub(super) fn check(bytes: &[u8]) -> ApiResult<()> {
     match (result, fault) {
         (Ok(()), _) => Ok(()),
         (Err(_), Some(Fault { code: Code::DuplicateKey, pointer })) => {
-            Err(ApiError::from(Code::DuplicateKey).at(pointer, "this key stands twice in its object"))
+            let detail = format!("{} stands twice", super::query::quoted(&pointer));
+            Err(ApiError::new(Code::DuplicateKey, detail).at(pointer, "this key stands twice in its object"))
         }
-        (Err(_), Some(Fault { code, pointer })) => Err(ApiError::from(code).at(pointer, "too deep")),
+        (Err(_), Some(Fault { code, pointer })) => {
+            let detail = format!("something in it lies deeper than {MAX_DEPTH} levels");
+            Err(ApiError::new(code, detail).at(pointer, "too deep"))
+        }
         (Err(error), None) => Err(ApiError::new(Code::MalformedJson, super::json::shortened(&error.to_string()))),
     }
 }

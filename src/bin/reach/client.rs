@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_reach::ledger::ids::Namespace;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
 use url::Url;
@@ -29,7 +30,7 @@ pub(crate) struct Connect {
     pub(crate) token_file: Option<PathBuf>,
     /// Namespace, for tokens that hold in several
     #[arg(long, global = true, env = "REACH_NAMESPACE", help_heading = "Connection")]
-    pub(crate) namespace: Option<String>,
+    pub(crate) namespace: Option<Namespace>,
 }
 
 /// A text that never shows itself.
@@ -73,7 +74,7 @@ pub(crate) struct Client {
     http: reqwest::Client,
     base: Url,
     token: Option<Secret>,
-    namespace: Option<String>,
+    namespace: Option<Namespace>,
 }
 
 impl Client {
@@ -85,7 +86,8 @@ impl Client {
                 let text = std::fs::read_to_string(path).map_err(|error| {
                     Failure::Other(Code::Auth, format!("cannot read the token file {}: {error}", path.display()))
                 })?;
-                Some(text.parse().map_err(|error| Failure::Other(Code::Auth, error))?)
+                let unfit = |error| Failure::Other(Code::Auth, format!("the token file {}: {error}", path.display()));
+                Some(text.parse().map_err(unfit)?)
             }
             (None, None) => None,
         };
@@ -121,7 +123,7 @@ impl Client {
             request = request.bearer_auth(token.expose());
         }
         if let Some(namespace) = &self.namespace {
-            request = request.header("Reach-Namespace", namespace);
+            request = request.header("Reach-Namespace", namespace.as_str());
         }
         request
     }

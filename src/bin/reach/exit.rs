@@ -10,6 +10,7 @@ use agent_reach::ledger::store::keyfile::KeyFileError;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::advice;
 use crate::output::{self, Format};
 
 /// Exit codes, stable. 2 (usage) comes from the argument parser.
@@ -175,7 +176,7 @@ impl Failure {
     pub(crate) fn tell(&self, format: Format) {
         match self {
             Self::Refused(problem) if format == Format::Json => output::note(&problem.whole.to_string()),
-            Self::Refused(problem) => output::note(&problem.readable()),
+            Self::Refused(problem) => output::note(&format!("error: {}", problem.readable())),
             Self::Other(code, text) if format == Format::Json => {
                 let code = format!("{code:?}").to_lowercase();
                 output::note(&serde_json::json!({"code": code, "detail": text}).to_string());
@@ -200,19 +201,30 @@ impl Problem {
         problem
     }
 
-    fn readable(&self) -> String {
+    /// A problem inside another answer.
+    pub(crate) fn told_by(document: &Value) -> Self {
+        let status = document.get("status").and_then(Value::as_u64).and_then(|status| u16::try_from(status).ok());
+        Self::of(status.unwrap_or(0), document.to_string().as_bytes())
+    }
+
+    /// In words, with the fields at fault, what may have been meant, and what to do next.
+    pub(crate) fn readable(&self) -> String {
         let said = if self.detail.is_empty() { &self.title } else { &self.detail };
-        let mut text = format!("error: {} ({}): {}", output::tame(&self.code), self.status, output::tame(said));
+        let mut text = format!("{} ({}): {}", output::tame(&self.code), self.status, output::tame(said));
         for fault in &self.errors {
             let at = if fault.pointer.is_empty() { "/" } else { &fault.pointer };
-            let _ = write!(text, "\n  at {}: {}", output::tame(at), output::tame(&fault.detail));
+            let _ = write!(text, "\n  at {}", output::tame(at));
+            if !self.detail.contains(&fault.detail) {
+                let _ = write!(text, ": {}", output::tame(&fault.detail));
+            }
         }
         for hint in &self.suggestions {
             let hint = hint.as_str().map_or_else(|| hint.to_string(), str::to_owned);
             let _ = write!(text, "\n  did you mean: {}", output::tame(&hint));
         }
-        if !self.next.is_empty() {
-            let _ = write!(text, "\n  next: {}", output::tame(&self.next));
+        let next = advice::next(self);
+        if !next.is_empty() {
+            let _ = write!(text, "\n  next: {}", output::tame(&next));
         }
         text
     }
@@ -229,10 +241,11 @@ mod tests {
 
     #[test]
     fn a_problem_shows_code_detail_field_and_what_to_do() {
-        let body = br#"{"code":"capability-not-registered","detail":"nobody offers x.y","errors":[{"pointer":"/capability","detail":"x.y"}],"suggestions":["x.z"],"next":"Check the name."}"#;
+        let body = br#"{"code":"no-such-code","detail":"nobody offers x.y","errors":[{"pointer":"/capability","detail":"x.y"},{"pointer":"/b","detail":"nobody offers x.y"}],"suggestions":["x.z"],"next":"Check the name."}"#;
         insta::assert_snapshot!(Problem::of(422, body).readable(), @r"
-        error: capability-not-registered (422): nobody offers x.y
+        no-such-code (422): nobody offers x.y
           at /capability: x.y
+          at /b
           did you mean: x.z
           next: Check the name.
         ");

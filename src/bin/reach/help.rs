@@ -1,6 +1,8 @@
 //! What `--help` says: examples first, for they are what people look for. A test parses every one of them.
 
-use clap::Command;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
 
 /// The order of a help text.
 const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
@@ -9,7 +11,7 @@ const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usag
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0   done
-  1   failed; a promise broken, a line refused, a ledger damaged
+  1   failed; a promise broken, a line refused
   2   called wrongly: an unknown option, a value that is none
   3   there is no such thing, or not for this token
   4   the token is missing, wrong, or may not do this
@@ -17,7 +19,29 @@ Exit codes:
   6   the task ended without success
   7   the wait is over
   8   the hub does not answer
-  70  the ledger failed: the hub had to end";
+  65  serve, verify, repair: the data folder is damaged, or acknowledged events are lost
+  70  the ledger failed, or another fault of the hub's own
+  74  the disk failed while the data folder was opened
+  75  another process has the data folder or the address
+  76  a newer program wrote the data folder
+  77  the data folder may not be read or written, or is open to others
+  78  the address can't be listened on, or the clock is far ahead";
+
+/// The words for a span of time that `ctl::span` takes; appended to the help of every option that is one.
+const DURATION: &str = "as in 500ms, 30s, 5m, 24h, 7d; a bare number is seconds";
+
+/// Which hub, and as whom: the ids of `client::Connect`.
+const CONNECTION: [&str; 4] = ["url", "token", "token_file", "namespace"];
+
+/// Commands that talk to no hub that runs, and the common options besides the connection that they have no use for.
+const ALONE: [(&str, &[&str]); 6] = [
+    ("serve", &["output", "quiet"]),
+    ("config", &["output", "quiet"]),
+    ("demo", &["output"]),
+    ("verify", &[]),
+    ("repair", &["quiet"]),
+    ("completions", &["output", "quiet"]),
+];
 
 /// Commands and lines that work. An id stands for any other.
 const EXAMPLES: &[(&str, &[&str])] = &[
@@ -142,12 +166,41 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("completions", &["reach completions bash"]),
 ];
 
-/// Gives every command its examples, and the whole its exit codes.
+/// Gives every command its examples and only the options that it has a use for, and the whole its exit codes.
 pub(crate) fn dressed(command: Command) -> Command {
-    dress(command, "").after_help(EXIT_CODES)
+    let command = dress(command, "").after_help(EXIT_CODES);
+    let common: Vec<Arg> = command.get_arguments().cloned().collect();
+    ALONE.iter().fold(command, |command, (name, more)| {
+        let useless = common.iter().filter(|arg| CONNECTION.iter().chain(*more).any(|id| arg.get_id() == id));
+        // One of its own hides the common one of the same name.
+        let hidden: Vec<Arg> = useless.map(|arg| arg.clone().hide(true)).collect();
+        command.mut_subcommand(*name, |below| below.args(hidden))
+    })
+}
+
+/// The mistake of naming a hub to a command that talks to none. The environment is for all commands, so it is none.
+pub(crate) fn out_of_place(command: &mut Command, matches: &ArgMatches) -> Option<clap::Error> {
+    let (name, below) = matches.subcommand()?;
+    ALONE.iter().find(|(alone, _)| *alone == name)?;
+    let given = CONNECTION.iter().find(|id| below.value_source(id) == Some(ValueSource::CommandLine))?;
+    let what = format!("`reach {name}` talks to no running hub: it has no use for --{}", given.replace('_', "-"));
+    Some(command.error(ErrorKind::UnknownArgument, what))
+}
+
+/// How a span of time is written stands at every option that takes one. And a variable that is set to nothing is as good
+/// as none: it must not stand in the way of a file that is named, too.
+fn suited(arg: Arg) -> Arg {
+    let is_empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let arg = if is_empty { arg.env(None::<&str>) } else { arg };
+    let is_span = arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == "DURATION"));
+    match arg.get_help().filter(|_| is_span).map(|help| format!("{help}; {DURATION}")) {
+        Some(help) => arg.help(help),
+        None => arg,
+    }
 }
 
 fn dress(command: Command, path: &str) -> Command {
+    let command = command.mut_args(suited);
     let command = match EXAMPLES.iter().find(|(of, _)| *of == path) {
         Some((_, lines)) => command.before_help(format!("Examples:\n  {}", lines.join("\n  "))),
         None => command,

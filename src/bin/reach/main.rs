@@ -9,8 +9,10 @@
 //! | `bench/` | open-loop load and what came out of it |
 //! | `workload.rs`, `times.rs` | arrival traces and histograms, shared by demo and bench |
 //! | `client.rs`, `output.rs`, `exit.rs` | the hub over HTTP; what is printed; exit codes |
-//! | `help.rs`, `moments.rs` | examples of every command; moments as people think of them |
+//! | `help.rs`, `advice.rs` | examples of every command; what to do after a refusal |
+//! | `moments.rs` | moments as people think of them |
 
+mod advice;
 mod bench;
 mod child;
 mod client;
@@ -91,15 +93,15 @@ enum Talk {
     Smoke(smoke::Smoke),
     /// Is all well, and if not, where to look
     Status(ctl::status::Status),
-    /// Agents
+    /// Who is there: list, show, drain, take offline, remove
     #[command(subcommand)]
     Agents(ctl::agents::Command),
-    /// Tasks
+    /// What became of tasks: list, show, explain, cancel, approve, wait
     #[command(subcommand)]
     Tasks(ctl::tasks::Command),
     /// Submit a task, or a file of them
     Submit(Box<ctl::submit::Submit>),
-    /// Batches
+    /// How far a batch is, line by line
     #[command(subcommand)]
     Batches(ctl::batches::Command),
     /// Everything that ever happened to a task
@@ -108,13 +110,13 @@ enum Talk {
     Explain(ctl::explain::Explain),
     /// The feed of events
     Events(ctl::events::Events),
-    /// Callbacks and their signing secrets
+    /// Callbacks that have not arrived, and signing secrets
     #[command(subcommand)]
     Callbacks(ctl::callbacks::Command),
-    /// Access tokens
+    /// Access tokens: create, list, revoke, rotate
     #[command(subcommand)]
     Tokens(ctl::tokens::Command),
-    /// Rules
+    /// The rules of a namespace: show them, change them
     #[command(subcommand)]
     Policies(ctl::policies::Command),
 }
@@ -134,7 +136,11 @@ fn main() -> ExitCode {
 
 /// The command line; wrong ones and questions for help end here.
 fn parse() -> Cli {
-    let matches = help::dressed(Cli::command()).get_matches();
+    let mut command = help::dressed(Cli::command());
+    let matches = command.get_matches_mut();
+    if let Some(error) = help::out_of_place(&mut command, &matches) {
+        error.exit();
+    }
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

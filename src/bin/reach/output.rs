@@ -196,6 +196,9 @@ pub(crate) use agent_reach::api::timeline::tame;
 pub(crate) fn field(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         None | Some(Value::Null) => "-".to_owned(),
+        // A blank cell looks like a mistake, and shifts the columns of `awk`.
+        Some(Value::String(text)) if text.is_empty() => "-".to_owned(),
+        Some(Value::Array(items)) if items.is_empty() => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(items)) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
             items.iter().map(|item| field(item, "")).collect::<Vec<_>>().join(", ")
@@ -269,5 +272,7 @@ mod tests {
         assert_eq!(field(&value, "/n"), "-");
         assert_eq!(field(&value, "/x"), "-");
         assert_eq!(field(&serde_json::json!({"l": ["a", 1]}), "/l"), "a, 1");
+        assert_eq!(field(&serde_json::json!({"l": []}), "/l"), "-");
+        assert_eq!(field(&serde_json::json!({"t": ""}), "/t"), "-");
     }
 }

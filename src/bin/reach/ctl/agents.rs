@@ -54,7 +54,7 @@ pub(crate) struct Drain {
     /// Agent id
     agent_id: String,
     /// Running work may finish for so long
-    #[arg(long, value_parser = span, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "30s")]
     grace: u64,
     /// What happens to running work
     #[arg(long, value_enum, default_value_t = Mode::Finish)]

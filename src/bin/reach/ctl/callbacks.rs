@@ -87,8 +87,16 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
 }
 
 fn next_try(callback: &Value) -> String {
-    let next = field(callback, "/next_at");
-    next.parse().map_or(next, |at| moments::relative(at, moments::now()))
+    due(&field(callback, "/next_at"), moments::now())
+}
+
+/// When a try is to come: `in 2.0 s`, or `due`, for its moment may pass before a sender is free.
+fn due(next: &str, now: jiff::Timestamp) -> String {
+    match next.parse::<jiff::Timestamp>() {
+        Ok(at) if at <= now => "due".to_owned(),
+        Ok(at) => moments::relative(at, now),
+        Err(_) => next.to_owned(),
+    }
 }
 
 /// The newest of a listing, without what was delivered.
@@ -147,6 +155,14 @@ pub(crate) fn show_once(context: &Context, answer: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_try_whose_moment_has_come_is_due_and_not_long_ago() {
+        let now = "2026-01-01T00:00:10Z".parse().expect("a moment");
+        assert_eq!(due("2026-01-01T00:00:09.38Z", now), "due");
+        assert_eq!(due("2026-01-01T00:00:12Z", now), "in 2.0 s");
+        assert_eq!(due("-", now), "-");
+    }
 
     #[test]
     fn the_newest_come_first_and_what_arrived_is_left_out() {

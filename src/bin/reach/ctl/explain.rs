@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::ctl::{Context, json_argument};
-use crate::exit::Outcome;
+use crate::exit::{Code, Failure, Outcome};
 use crate::moments;
 use crate::output::{self, Format, field};
 
@@ -38,7 +38,18 @@ pub(crate) async fn explain(context: &Context, explain: &Explain) -> Outcome {
         Format::Json => output::json(&answer),
         Format::Table => show(&answer),
     }
-    Ok(())
+    if answer.get("registered") == Some(&Value::Bool(false)) { Err(nobody(&answer)) } else { Ok(()) }
+}
+
+/// Nobody offers it: there is no such thing, and perhaps one of another name.
+fn nobody(answer: &Value) -> Failure {
+    let mut text = format!("nobody offers {}", field(answer, "/capability"));
+    for name in answer.get("suggestions").and_then(Value::as_array).into_iter().flatten() {
+        text += &format!("\n  did you mean: {}", field(name, ""));
+    }
+    text +=
+        "\n  next: `reach agents list` shows what is offered; `reach submit --wait-for-agent` queues it all the same.";
+    Failure::Other(Code::NotFound, text)
 }
 
 /// What it is, what would help, and every agent with its score or the reason against it.

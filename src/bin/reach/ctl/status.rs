@@ -17,6 +17,9 @@ const MOST: usize = 1_000;
 /// A task in the queue for longer than that is worth a look, in milliseconds.
 const LONG: u64 = 60_000;
 
+/// A callback that is due and has failed before, as `status` calls it.
+const FAILING: &str = "failing";
+
 /// It takes no options of its own.
 #[derive(Debug, Args)]
 pub(crate) struct Status {}
@@ -53,8 +56,19 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
             tasks.push(heap);
         }
     }
-    let callbacks = by(client.list(&["v1", "callbacks"], &[], MOST).await?, |callback| field(callback, "/state"));
-    let look_at = look_at(&agents, &tasks, &callbacks, moments::now());
+    let callbacks = client.list(&["v1", "callbacks"], &[], MOST).await?;
+    let has_failed = |callback: &&Value| {
+        field(callback, "/state") == "due" && callback.get("attempts").and_then(Value::as_u64).is_some_and(|n| n > 0)
+    };
+    let failing = Heap {
+        name: FAILING.to_owned(),
+        count: callbacks.items.iter().filter(has_failed).count(),
+        more: callbacks.more,
+        oldest: None,
+    };
+    let callbacks = by(callbacks, |callback| field(callback, "/state"));
+    let troubled: Vec<&Heap> = callbacks.iter().chain(Some(&failing)).collect();
+    let look_at = look_at(&agents, &tasks, &troubled, moments::now());
     match context.format {
         Format::Json => output::json(&json!({
             "phase": ready, "agents": counts(&agents), "tasks": counts(&tasks), "callbacks": counts(&callbacks),
@@ -99,20 +113,20 @@ fn by(listing: Listing, name: impl Fn(&Value) -> String) -> Vec<Heap> {
 }
 
 impl Heap {
-    /// `1 task`, `3 tasks`, `200 tasks or more`.
+    /// `1 task`, `3 tasks`, `over 200 tasks`.
     fn of(&self, noun: &str) -> String {
         match (self.count, self.more) {
             (1, More::No) => format!("1 {noun}"),
             (count, More::No) => format!("{count} {noun}s"),
-            (count, More::Yes) => format!("{count} {noun}s or more"),
+            (count, More::Yes) => format!("over {count} {noun}s"),
         }
     }
 
-    /// `3`, or `200 or more` where not all were counted.
+    /// `3`, or `over 200` where not all were counted.
     fn counted(&self) -> String {
         match self.more {
             More::No => self.count.to_string(),
-            More::Yes => format!("{} or more", self.count),
+            More::Yes => format!("over {}", self.count),
         }
     }
 }
@@ -150,7 +164,7 @@ fn show(ready: &str, heaps: [&[Heap]; 3], look_at: &[(String, String)]) {
 }
 
 /// What needs a look, and the command that tells more.
-fn look_at(agents: &[Heap], tasks: &[Heap], callbacks: &[Heap], now: jiff::Timestamp) -> Vec<(String, String)> {
+fn look_at(agents: &[Heap], tasks: &[Heap], callbacks: &[&Heap], now: jiff::Timestamp) -> Vec<(String, String)> {
     let mut look_at = Vec::new();
     for heap in agents {
         match heap.name.as_str() {
@@ -186,11 +200,13 @@ fn look_at(agents: &[Heap], tasks: &[Heap], callbacks: &[Heap], now: jiff::Times
             look_at.push((format!("{} {}", heap.of("task"), heap.name), with));
         }
     }
-    for heap in callbacks.iter().filter(|heap| matches!(heap.name.as_str(), "exhausted" | "blocked")) {
-        look_at.push((
-            format!("{} {}", heap.of("callback"), heap.name),
-            format!("reach callbacks list --state {}", heap.name),
-        ));
+    for heap in callbacks.iter().filter(|heap| heap.count > 0) {
+        let (what, state) = match heap.name.as_str() {
+            FAILING => (format!("{} tried in vain so far", heap.of("callback")), "due"),
+            name @ ("exhausted" | "blocked") => (format!("{} {name}", heap.of("callback")), name),
+            _ => continue,
+        };
+        look_at.push((what, format!("reach callbacks list --state {state}")));
     }
     look_at
 }
@@ -198,6 +214,13 @@ fn look_at(agents: &[Heap], tasks: &[Heap], callbacks: &[Heap], now: jiff::Times
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_counted_to_its_end_is_over_that() {
+        let heap = |count, more| Heap { name: "succeeded".to_owned(), count, more, oldest: None };
+        assert_eq!((heap(200, More::Yes).counted(), heap(200, More::No).counted()), ("over 200".into(), "200".into()));
+        assert_eq!(heap(200, More::Yes).of("task"), "over 200 tasks");
+    }
 
     #[test]
     fn what_needs_a_look_comes_with_the_command_that_tells_more() {
@@ -215,7 +238,8 @@ mod tests {
             heap("dead-letter", None),
             heap("succeeded", None),
         ];
-        let look: Vec<String> = look_at(&agents, &tasks, &[heap("exhausted", None)], now)
+        let (fresh, failing, exhausted) = (heap("due", None), heap(FAILING, None), heap("exhausted", None));
+        let look: Vec<String> = look_at(&agents, &tasks, &[&fresh, &exhausted, &failing], now)
             .into_iter()
             .map(|(a, b)| format!("{a}: {b}"))
             .collect();
@@ -226,6 +250,7 @@ mod tests {
                 "2 tasks retrying: reach explain reach_x",
                 "2 tasks dead-letter: reach tasks list --state dead-letter",
                 "2 callbacks exhausted: reach callbacks list --state exhausted",
+                "2 callbacks tried in vain so far: reach callbacks list --state due",
             ]
         );
     }

@@ -6,14 +6,17 @@ use std::time::Duration;
 use agent_reach::api::words;
 use clap::{Args, ValueEnum};
 use futures_util::StreamExt as _;
+use reqwest::RequestBuilder;
 use serde_json::{Map, Value, json};
 use tokio_util::io::ReaderStream;
 
-use crate::client::{accepted, answer, unreachable};
+use crate::client::{accepted, unreachable};
 use crate::ctl::{Context, json_argument, pair, span, tasks};
-use crate::exit::{Code, Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome, Problem};
 use crate::output::{self, Format};
 
+/// What a table does not show: nothing new was made.
+const REPEAT: &str = "it was submitted before under this key: this is what was made then, nothing new";
 /// A batch may take that long to be read and answered.
 const BATCH_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -39,16 +42,16 @@ pub(crate) struct Submit {
     #[arg(long)]
     idempotency_key: Option<String>,
     /// Wait for the result: exit code 6 when the task ends without success
-    #[arg(long, value_parser = span, num_args = 0..=1, default_missing_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = span, num_args = 0..=1, default_missing_value = "30s")]
     wait: Option<u64>,
     /// Life of the task
-    #[arg(long, value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     lifetime: Option<u64>,
     /// Time to connect and acknowledge
-    #[arg(long, value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     reach_timeout: Option<u64>,
     /// Time to work
-    #[arg(long, value_parser = span)]
+    #[arg(long, value_name = "DURATION", value_parser = span)]
     work_timeout: Option<u64>,
     /// Retries at most
     #[arg(long)]
@@ -98,16 +101,14 @@ pub(crate) async fn run(context: &Context, submit: Submit) -> Outcome {
         request = request.header("Idempotency-Key", key);
     }
     let Some(wait) = submit.wait else {
-        let answer = answer(request).await?;
-        warn(context, &answer);
+        let answer = submitted(context, request).await?;
         context.print_object(&answer);
         return Ok(());
     };
     // What the hub can wait for in one call it does; the rest is ours.
     let sync = (wait / 1_000).clamp(1, 120);
     let request = request.header("Prefer", format!("wait={sync}")).timeout(Duration::from_secs(sync + 10));
-    let first = answer(request).await?;
-    warn(context, &first);
+    let first = submitted(context, request).await?;
     let id = output::field(&first, "/reach_id");
     let task = if words::terminal_states().any(|state| state == output::field(&first, "/state")) {
         first
@@ -118,10 +119,22 @@ pub(crate) async fn run(context: &Context, submit: Submit) -> Outcome {
     tasks::unsuccessful(&task)
 }
 
-fn warn(context: &Context, answer: &Value) {
+/// Sends it, and says beside what there is to say about the answer.
+async fn submitted(context: &Context, request: RequestBuilder) -> Outcome<Value> {
+    let response = accepted(request).await?;
+    let is_repeat = response.headers().contains_key("idempotency-replayed");
+    let answer: Value = parsed(&response.bytes().await.map_err(unreachable)?)?;
+    if is_repeat {
+        context.hint(REPEAT);
+    }
     for warning in answer.get("warnings").and_then(Value::as_array).into_iter().flatten() {
         context.hint(&format!("warning: {}", output::tame(&output::field(warning, ""))));
     }
+    Ok(answer)
+}
+
+fn parsed(bytes: &[u8]) -> Outcome<Value> {
+    serde_json::from_slice(bytes).map_err(|error| Failure::new(format!("the hub's answer is not JSON: {error}")))
 }
 
 /// The submission of these options; what was not given is left to the hub's defaults.
@@ -185,9 +198,7 @@ async fn batch(context: &Context, file: &Path, key: Option<&str>) -> Outcome {
     }
     let bytes = accepted(request).await?.bytes().await.map_err(unreachable)?;
     bar.finish_and_clear();
-    let answer: Value = serde_json::from_slice(&bytes)
-        .map_err(|error| Failure::new(format!("the hub's answer is not JSON: {error}")))?;
-    report(context, &answer)
+    report(context, &parsed(&bytes)?)
 }
 
 fn report(context: &Context, answer: &Value) -> Outcome {
@@ -207,11 +218,12 @@ fn report(context: &Context, answer: &Value) -> Outcome {
                 refused.len().to_string(),
             ]],
         );
-        for outcome in &refused {
-            let at = output::field(outcome, "/index");
-            let code = output::field(outcome, "/problem/code");
-            let detail = output::field(outcome, "/problem/detail");
-            output::note(&format!("line {at}: {}: {}", output::tame(&code), output::tame(&detail)));
+        if answer.get("replayed") == Some(&Value::Bool(true)) {
+            context.hint(REPEAT);
+        }
+        for (outcome, problem) in refused.iter().filter_map(|outcome| Some((outcome, outcome.get("problem")?))) {
+            let told = Problem::told_by(problem).readable();
+            output::note(&format!("index {}: {told}", output::field(outcome, "/index")));
         }
     }
     if refused.is_empty() { Ok(()) } else { Err(Failure::Told(Code::Failure)) }

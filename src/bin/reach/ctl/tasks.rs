@@ -42,7 +42,7 @@ pub(crate) enum Command {
         /// Task id
         reach_id: String,
         /// How long
-        #[arg(long, value_parser = span, default_value = "5m")]
+        #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5m")]
         timeout: u64,
     },
     /// Print its result

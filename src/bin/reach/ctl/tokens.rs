@@ -28,7 +28,7 @@ pub(crate) enum Command {
         /// Token id
         token_id: String,
         /// For how long the old one holds
-        #[arg(long, value_parser = span)]
+        #[arg(long, value_name = "DURATION", value_parser = span)]
         overlap: Option<u64>,
     },
 }
