@@ -241,10 +241,10 @@ mod tests {
 
     #[test]
     fn a_problem_shows_code_detail_field_and_what_to_do() {
-        let body = br#"{"code":"no-such-code","detail":"nobody offers x.y","errors":[{"pointer":"/capability","detail":"x.y"},{"pointer":"/b","detail":"nobody offers x.y"}],"suggestions":["x.z"],"next":"Check the name."}"#;
+        let body = br#"{"code":"no-such-code","detail":"nobody offers x.y","errors":[{"pointer":"/capability","detail":"not registered"},{"pointer":"/b","detail":"nobody offers x.y"}],"suggestions":["x.z"],"next":"Check the name."}"#;
         insta::assert_snapshot!(Problem::of(422, body).readable(), @r"
         no-such-code (422): nobody offers x.y
-          at /capability: x.y
+          at /capability: not registered
           at /b
           did you mean: x.z
           next: Check the name.
