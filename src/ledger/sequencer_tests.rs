@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::ledger::boot;
 use crate::ledger::handle::{ClaimRequest, Intake, Ledger, Phase, Refusal, Unavailable};
 use crate::ledger::ids::{
-    AgentId, AgentKey, AttemptNo, Capability, Digest, FairnessKey, Incarnation, Namespace, ReachId, Seq, TokenId,
+    AgentId, AgentKey, AttemptNo, Capability, Digest, Incarnation, Namespace, ReachId, Seq, TokenId,
 };
 use crate::ledger::keys::Keys;
 use crate::ledger::launch::{ClockLeap, Launch, Running, launch};
@@ -20,10 +20,8 @@ use crate::ledger::machine::agent::{CapabilityKind, Declaration, Offer, Progress
 use crate::ledger::machine::command::{Command, Proposal, Report, Word};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::{Actor, AlreadyDone, EventKind, Explanation};
-use crate::ledger::machine::task::spec::{
-    AbsentAgents, Approval, DEFAULT_LIFETIME, DEFAULT_REACH_TIMEOUT, DEFAULT_WORK_TIMEOUT, Idempotence, OnWait,
-    OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy, Submission,
-};
+use crate::ledger::machine::task::samples;
+use crate::ledger::machine::task::spec::{DEFAULT_REACH_TIMEOUT, Submission};
 use crate::ledger::machine::task::status::{Delivery, StatusKind};
 use crate::ledger::sequencer::Fate;
 use crate::ledger::store::Store as _;
@@ -94,39 +92,7 @@ fn submit(id: u8) -> Proposal {
 }
 
 fn submission(id: u8) -> Submission {
-    Submission {
-        reach_id: ReachId([id; 16]),
-        capability: Capability::new("text.words").expect("a capability"),
-        payload: None,
-        payload_ref: None,
-        qos: Qos::Normal,
-        idempotence: Idempotence::NotDeclared,
-        lifetime: DEFAULT_LIFETIME,
-        deadline: None,
-        not_before: None,
-        reach_timeout: DEFAULT_REACH_TIMEOUT,
-        work_timeout: DEFAULT_WORK_TIMEOUT,
-        sync_wait: None,
-        retry: RetryPolicy::default(),
-        slow_reach: SlowPolicy::Wait,
-        orphan: OrphanPolicy::Hold,
-        on_wait: OnWait::Keep,
-        session: None,
-        context_path: None,
-        labels: Vec::new(),
-        parent: None,
-        fairness_key: FairnessKey::new("caller").expect("a key"),
-        cost_budget: None,
-        sensitivity: None,
-        approval: Approval::NotNeeded,
-        requires: Requires::nothing(),
-        schemas: SchemaVerdicts::default(),
-        preferred_agent: None,
-        absent_agents: AbsentAgents::Wait,
-        callback: None,
-        idempotency: None,
-        batch: None,
-    }
+    samples::submission(ReachId([id; 16]), "text.words")
 }
 
 fn dispatch(id: u8) -> Proposal {

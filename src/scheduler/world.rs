@@ -13,10 +13,8 @@ use crate::ledger::machine::command::{Command, Proposal, Report, Retryable, Word
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::{Actor, AlreadyDone, Event, EventBody, TaskDispatched};
 use crate::ledger::machine::step::step;
-use crate::ledger::machine::task::spec::{
-    AbsentAgents, Approval, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy,
-    Submission,
-};
+use crate::ledger::machine::task::samples;
+use crate::ledger::machine::task::spec::{Idempotence, OrphanPolicy, RetryPolicy, Submission};
 use crate::ledger::machine::task::{Failure, FailureClass};
 use crate::ledger::planner::{ClaimId, Note, Planner};
 use crate::ledger::time::{Millis, Timestamp};
@@ -71,37 +69,11 @@ pub(crate) fn submission(n: u64) -> Submission {
     let mut id = [0; 16];
     id[8..].copy_from_slice(&n.to_be_bytes());
     Submission {
-        reach_id: ReachId(id),
-        capability: Capability::new("a.b").unwrap(),
-        payload: None,
-        payload_ref: None,
-        qos: Qos::Normal,
         idempotence: Idempotence::Declared,
-        lifetime: Millis::secs(86_400),
-        deadline: None,
-        not_before: None,
-        reach_timeout: Millis::secs(3),
-        work_timeout: Millis::secs(60),
-        sync_wait: None,
         retry: RetryPolicy { base: Millis(1), cap: Millis(1), ..RetryPolicy::default() },
-        slow_reach: SlowPolicy::Wait,
         orphan: OrphanPolicy::Replay,
-        on_wait: OnWait::Keep,
-        session: None,
-        context_path: None,
-        labels: Vec::new(),
-        parent: None,
         fairness_key: FairnessKey::new("alice").unwrap(),
-        cost_budget: None,
-        sensitivity: None,
-        approval: Approval::NotNeeded,
-        requires: Requires::nothing(),
-        schemas: SchemaVerdicts::default(),
-        preferred_agent: None,
-        absent_agents: AbsentAgents::Wait,
-        callback: None,
-        idempotency: None,
-        batch: None,
+        ..samples::submission(ReachId(id), "a.b")
     }
 }
 

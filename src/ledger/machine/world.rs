@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::ledger::ids::{
-    AgentId, AgentKey, BatchId, Boot, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Lineage, Namespace,
-    ReachId, TokenId,
+    AgentId, AgentKey, BatchId, Boot, Capability, Digest, Incarnation, LeaseDigest, Lineage, Namespace, ReachId,
+    TokenId,
 };
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Agent, CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport};
@@ -14,10 +14,8 @@ use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Actor, AlreadyDone, Event, Explanation};
 use crate::ledger::machine::step::step;
-use crate::ledger::machine::task::spec::{
-    AbsentAgents, Approval, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy,
-    Submission,
-};
+use crate::ledger::machine::task::samples;
+use crate::ledger::machine::task::spec::Submission;
 use crate::ledger::machine::task::status::{Delivery, StatusKind};
 use crate::ledger::time::{Millis, SimClock, Timestamp};
 
@@ -82,39 +80,7 @@ pub(in crate::ledger::machine) fn offer(capability: Capability) -> Offer {
 
 /// A submission of the n-th task, with nothing special.
 pub(in crate::ledger::machine) fn submission(n: u8) -> Submission {
-    Submission {
-        reach_id: task_id(n),
-        capability: capability(),
-        payload: None,
-        payload_ref: None,
-        qos: Qos::Normal,
-        idempotence: Idempotence::NotDeclared,
-        lifetime: Millis::secs(86_400),
-        deadline: None,
-        not_before: None,
-        reach_timeout: Millis::secs(3),
-        work_timeout: Millis::secs(60),
-        sync_wait: None,
-        retry: RetryPolicy::default(),
-        slow_reach: SlowPolicy::Wait,
-        orphan: OrphanPolicy::Hold,
-        on_wait: OnWait::Keep,
-        session: None,
-        context_path: None,
-        labels: Vec::new(),
-        parent: None,
-        fairness_key: FairnessKey::new("caller").unwrap(),
-        cost_budget: None,
-        sensitivity: None,
-        approval: Approval::NotNeeded,
-        requires: Requires::nothing(),
-        schemas: SchemaVerdicts::default(),
-        preferred_agent: None,
-        absent_agents: AbsentAgents::Wait,
-        callback: None,
-        idempotency: None,
-        batch: None,
-    }
+    samples::submission(task_id(n), capability().as_str())
 }
 
 /// A callback spec for those events.

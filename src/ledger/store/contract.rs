@@ -6,18 +6,15 @@ use std::sync::Arc;
 use super::block::encode_commit;
 use super::{AppendError, Body, BodyKey, BodyKind, Commit, FinishedFilter, Head, Rows, Store};
 use crate::ledger::ids::{
-    AgentId, AttemptNo, BatchId, CallbackId, Capability, Digest, FairnessKey, Namespace, ReachId, Seq, SessionId,
-    TokenId,
+    AgentId, AttemptNo, BatchId, CallbackId, Digest, FairnessKey, Namespace, ReachId, Seq, SessionId, TokenId,
 };
 use crate::ledger::machine::access::{Reach, Token};
 use crate::ledger::machine::batch::{Batch, BatchPhase};
 use crate::ledger::machine::callback::{CallbackState, CallbackSubject};
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::event::{Actor, Event, EventBody, TaskExpired};
-use crate::ledger::machine::task::spec::{
-    AbsentAgents, Approval, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy,
-    Submission,
-};
+use crate::ledger::machine::task::samples;
+use crate::ledger::machine::task::spec::{Idempotence, OrphanPolicy, SchemaVerdicts, Submission};
 use crate::ledger::machine::task::status::Status;
 use crate::ledger::machine::task::{LaneId, Task};
 use crate::ledger::machine::{KeyBinding, KeySubject};
@@ -127,37 +124,14 @@ pub(crate) fn task(n: u64, long: usize) -> Task {
 
 fn submission(n: u64, long: usize) -> Submission {
     Submission {
-        reach_id: reach(n),
-        capability: Capability::new("text.count").unwrap(),
-        payload: None,
-        payload_ref: None,
-        qos: Qos::Normal,
         idempotence: Idempotence::Declared,
         lifetime: Millis::secs(60),
-        deadline: None,
-        not_before: None,
-        reach_timeout: Millis::secs(3),
-        work_timeout: Millis::secs(60),
-        sync_wait: None,
-        retry: RetryPolicy::default(),
-        slow_reach: SlowPolicy::Wait,
         orphan: OrphanPolicy::Replay,
-        on_wait: OnWait::Keep,
         session: Some(SessionId::new(if n.is_multiple_of(3) { "s-0" } else { "s-1" }).unwrap()),
-        context_path: None,
         labels: vec![("long".into(), "x".repeat(long).into())],
-        parent: None,
         fairness_key: FairnessKey::new("t1").unwrap(),
-        cost_budget: None,
-        sensitivity: None,
-        approval: Approval::NotNeeded,
-        requires: Requires::nothing(),
-        schemas: SchemaVerdicts::default(),
-        preferred_agent: None,
-        absent_agents: AbsentAgents::Wait,
-        callback: None,
-        idempotency: None,
         batch: Some((BatchId([n.to_be_bytes()[7] % 2; 16]), 0)),
+        ..samples::submission(reach(n), "text.count")
     }
 }
 

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use crate::ledger::handle::Handed;
-use crate::ledger::ids::{AttemptNo, Capability, FairnessKey, Namespace, ReachId, SessionId, TraceContext};
-use crate::ledger::machine::task::spec::{
-    AbsentAgents, Approval, BodyRef, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts,
-    SlowPolicy, Submission,
-};
+use crate::ledger::ids::{AttemptNo, FairnessKey, Namespace, ReachId, SessionId, TraceContext};
+use crate::ledger::machine::task::samples;
+use crate::ledger::machine::task::spec::{SchemaVerdicts, Submission};
 use crate::ledger::time::{Millis, SimClock};
 
 pub(super) fn namespace() -> Namespace {
@@ -16,37 +14,11 @@ pub(super) fn namespace() -> Namespace {
 
 pub(super) fn submission(id: ReachId) -> Submission {
     Submission {
-        reach_id: id,
-        capability: Capability::new("weather.forecast").expect("a capability"),
-        payload: None::<BodyRef>,
-        payload_ref: None,
-        qos: Qos::Normal,
-        idempotence: Idempotence::NotDeclared,
-        lifetime: Millis::secs(86_400),
-        deadline: None,
-        not_before: None,
-        reach_timeout: Millis::secs(3),
-        work_timeout: Millis::secs(60),
-        sync_wait: None,
-        retry: RetryPolicy::default(),
-        slow_reach: SlowPolicy::Wait,
-        orphan: OrphanPolicy::Hold,
-        on_wait: OnWait::Keep,
         session: SessionId::new("trip-42").ok(),
         context_path: Some("s3://ctx/42".into()),
         labels: vec![("line".into(), "travel".into()), ("a".into(), "b".into())],
-        parent: None,
         fairness_key: FairnessKey::new("tok").expect("an id"),
-        cost_budget: None,
-        sensitivity: None,
-        approval: Approval::NotNeeded,
-        requires: Requires::nothing(),
-        schemas: SchemaVerdicts::default(),
-        preferred_agent: None,
-        absent_agents: AbsentAgents::Wait,
-        callback: None,
-        idempotency: None,
-        batch: None,
+        ..samples::submission(id, "weather.forecast")
     }
 }
 

@@ -26,6 +26,8 @@ mod timer;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
 pub(in crate::ledger::machine) mod tests;
 
 pub(in crate::ledger::machine) use dispatch::{agent_gone, loss_accepted, reclaim};

@@ -10,17 +10,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ledger::ids::{
-    AgentId, AttemptNo, BatchId, Boot, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Lineage, Namespace,
-    ReachId, TokenId,
+    AgentId, AttemptNo, BatchId, Boot, Capability, Digest, Incarnation, LeaseDigest, Lineage, Namespace, ReachId,
+    TokenId,
 };
 use crate::ledger::machine::agent::{CapabilityKind, Declaration, Offer, ProgressRule, Sensitive, Transport};
 use crate::ledger::machine::command::{Command, Proposal, Report, Retryable, Word};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::{Actor, AlreadyDone, Event, Explanation};
 use crate::ledger::machine::step::{apply, step};
+use crate::ledger::machine::task::samples;
 use crate::ledger::machine::task::spec::{
     AbsentAgents, Approval, DEFAULT_LIFETIME, DEFAULT_REACH_TIMEOUT, DEFAULT_WORK_TIMEOUT, Idempotence, OnWait,
-    OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy, Submission,
+    OrphanPolicy, Qos, SchemaVerdicts, SlowPolicy, Submission,
 };
 use crate::ledger::machine::task::status::{Delivery, StatusKind};
 use crate::ledger::machine::task::{Failure, FailureClass, Task};
@@ -77,39 +78,7 @@ pub(in crate::ledger::machine) fn declaration() -> Declaration {
 }
 
 pub(in crate::ledger::machine) fn submission(task: ReachId) -> Submission {
-    Submission {
-        reach_id: task,
-        capability: capability(),
-        payload: None,
-        payload_ref: None,
-        qos: Qos::Normal,
-        idempotence: Idempotence::NotDeclared,
-        lifetime: DEFAULT_LIFETIME,
-        deadline: None,
-        not_before: None,
-        reach_timeout: DEFAULT_REACH_TIMEOUT,
-        work_timeout: DEFAULT_WORK_TIMEOUT,
-        sync_wait: None,
-        retry: RetryPolicy::default(),
-        slow_reach: SlowPolicy::Wait,
-        orphan: OrphanPolicy::Hold,
-        on_wait: OnWait::Keep,
-        session: None,
-        context_path: None,
-        labels: Vec::new(),
-        parent: None,
-        fairness_key: FairnessKey::new("caller").unwrap(),
-        cost_budget: None,
-        sensitivity: None,
-        approval: Approval::NotNeeded,
-        requires: Requires::nothing(),
-        schemas: SchemaVerdicts::default(),
-        preferred_agent: None,
-        absent_agents: AbsentAgents::Refuse,
-        callback: None,
-        idempotency: None,
-        batch: None,
-    }
+    Submission { absent_agents: AbsentAgents::Refuse, ..samples::submission(task, capability().as_str()) }
 }
 
 pub(in crate::ledger::machine) fn idempotent(task: ReachId) -> Submission {
