@@ -137,7 +137,7 @@ pub(super) enum Header {
 pub(super) async fn apart(work: impl FnOnce() -> ApiResult<Whole> + Send + 'static) -> ApiResult<Whole> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a batch could not be taken apart");
-        Err(Code::Internal.into())
+        Err(ApiError::internal())
     })
 }
 
