@@ -9,12 +9,14 @@ use std::sync::Arc;
 use crate::ledger::ids::{AgentKey, Namespace, ReachId, Seq};
 use crate::ledger::keys::Keys;
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::event::{Actor, EventKind};
+use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind};
+use crate::ledger::machine::replay::order::Before;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{IdempotencyKey, MAX_STALE_EVENTS};
+use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::{Fact, KeyBinding, State};
 use crate::ledger::planner::Note;
-use crate::ledger::store::{ReadError, Rows, Store, StoredEvent};
+use crate::ledger::store::{Body, BodyKey, BodyKind, FinishedFilter, ReadError, Rows, Store, StoredEvent};
 
 /// Later events of a finished task that are read for one report.
 const LOOKED_AT: usize = 128;
@@ -35,6 +37,8 @@ pub fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, keys: &Ke
         }
         Command::Report(report) => report.fact = reported_on(report.task, state, store)?,
         Command::CancelTask { task, fact, .. } => *fact = finished(*task, state, store)?,
+        Command::RedriveTask(order) => order.before = Some(before(order.task, state, store)?),
+        Command::ReplayItem(item) => item.before = Some(before(item.task, state, store)?),
         Command::DispatchTask { task, lease, .. } => {
             if let Some(attempt) = state.task(*task).map(|task| task.attempt.next()) {
                 *lease = keys.lease_digest(state.lineage(), *task, attempt);
@@ -84,6 +88,93 @@ fn reported_on(task: ReachId, state: &State, store: &dyn Store) -> Result<Option
     Ok(Some(Fact::Finished(Arc::new(row))))
 }
 
+/// What the disk knows of a task that is to be replayed or made anew (semantics 16, 28, 40).
+fn before(id: ReachId, state: &State, store: &dyn Store) -> Result<Before, ReadError> {
+    let finished = row_of(id, state, store)?;
+    let Some(task) = finished.as_ref().or_else(|| state.task(id)) else { return Ok(Before::default()) };
+    if !task.status.kind().is_terminal() {
+        return Ok(Before::default());
+    }
+    let mut later: Vec<Seq> = task.seqs.iter().copied().filter(|seq| Some(*seq) > task.ended_by).collect();
+    later.extend(store.after(id)?);
+    let has_payload = task.spec.payload.is_some()
+        && store.body(&BodyKey::Task { task: id, kind: BodyKind::Payload, attempt: 0 })?.is_some();
+    Ok(Before {
+        redriven_as: redriven_as(id, &later, store)?,
+        has_payload,
+        superseded_by: superseded_by(task, store)?,
+        finished: finished.map(Arc::new),
+    })
+}
+
+/// The task that was made of this one, if a later event of its history says so.
+///
+/// # Errors
+/// [`ReadError`] when the disk fails.
+pub fn redriven_as(id: ReachId, later: &[Seq], store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
+    // The link is the last or among the last: callbacks of the first end are told before anybody makes it anew.
+    for seq in later.iter().rev() {
+        if let Some(stored) = store.event(*seq)?
+            && let EventBody::TaskRedriven(body) = &stored.event.body
+            && body.task == id
+        {
+            return Ok(Some(body.successor));
+        }
+    }
+    Ok(None)
+}
+
+/// The task that this one was made of: the second event of its history says so.
+///
+/// # Errors
+/// [`ReadError`] when the disk fails.
+pub fn redrive_of(task: &Task, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
+    let Some(second) = task.seqs.get(1) else { return Ok(None) };
+    Ok(store.event(*second)?.and_then(|stored| match stored.event.body {
+        EventBody::TaskRedriven(body) if body.successor == task.id() => Some(body.task),
+        _ => None,
+    }))
+}
+
+/// A task of the same session that was submitted later and has succeeded. One that was made of an older task is as old
+/// as that.
+fn superseded_by(task: &Task, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
+    let Some(session) = task.spec.session.clone() else { return Ok(None) };
+    let filter = FinishedFilter { session: Some(session), ..FinishedFilter::default() };
+    let submitted = task.seqs.first().copied();
+    for newer in store.list_finished(&task.namespace, &filter, None, LOOKED_AT)? {
+        let succeeded = newer.status.kind() == StatusKind::Succeeded;
+        if succeeded && newer.seqs.first().copied() > submitted && redrive_of(&newer, store)?.is_none() {
+            return Ok(Some(newer.id()));
+        }
+    }
+    Ok(None)
+}
+
+/// The payloads of tasks that were made of ended ones: each keeps its own, so that each can be erased by itself.
+///
+/// # Errors
+/// [`ReadError`] when the disk fails.
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks about two kinds; no other brings a payload")]
+pub fn inherited(events: &[Event], store: &dyn Store) -> Result<Vec<(BodyKey, Body)>, ReadError> {
+    let mut bodies = Vec::new();
+    let mut named = None;
+    for event in events {
+        match &event.body {
+            // The submission stands right before the link. A corrected payload came with the call.
+            EventBody::TaskSubmitted(body) => named = body.submission.payload.as_ref().map(|payload| payload.digest),
+            EventBody::TaskRedriven(body) => {
+                let key = |task| BodyKey::Task { task, kind: BodyKind::Payload, attempt: 0 };
+                let payload = if named.is_some() { store.body(&key(body.task))? } else { None };
+                let same = payload.filter(|payload| Some(payload.digest()) == named);
+                bodies.extend(same.map(|payload| (key(body.successor), payload)));
+            }
+            _ => {}
+        }
+    }
+    Ok(bodies)
+}
+
 fn row_of(task: ReachId, state: &State, store: &dyn Store) -> Result<Option<Task>, ReadError> {
     if state.task(task).is_some() { Ok(None) } else { store.finished(task) }
 }
@@ -101,6 +192,7 @@ pub fn rows(state: &State, base: Seq) -> Rows {
         after: sealed.after,
         keys: sealed.keys,
         batches: sealed.batches,
+        replays: sealed.replays,
         callbacks: sealed.callbacks,
     }
 }

@@ -221,6 +221,11 @@ type_id!(
     "batch"
 );
 type_id!(
+    /// A replay plan's id.
+    ReplayId,
+    "replay"
+);
+type_id!(
     /// A callback's id, the `webhook-id` of every try: stable over retries, derived from lineage and the seq it tells.
     CallbackId,
     "msg"
@@ -236,6 +241,27 @@ impl CallbackId {
         Self(id)
     }
 }
+
+impl ReplayId {
+    /// The id of the task that this plan makes of an ended one. Derived, so that a plan that goes on after a crash makes
+    /// the same one, and with the plan's own time in front, so that ids still sort by time.
+    #[must_use]
+    pub fn successor(self, of: ReachId) -> ReachId {
+        let digest = Digest::of(&[b"redrive", &self.0, &of.0]);
+        let mut id = self.0;
+        for (to, from) in id.iter_mut().zip(digest.0).skip(TIME_LEN) {
+            *to = from;
+        }
+        // A UUIDv7 still (RFC 9562): version 7 and variant 10.
+        let [_, _, _, _, _, _, version, _, variant, ..] = &mut id;
+        *version = 0x70 | (*version & 0x0f);
+        *variant = 0x80 | (*variant & 0x3f);
+        ReachId(id)
+    }
+}
+
+/// Bytes of a UUIDv7 that are its time in milliseconds.
+const TIME_LEN: usize = 6;
 
 /// An event's place in the ledger: global, dense from 1 (D2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]

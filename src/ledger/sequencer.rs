@@ -26,6 +26,7 @@ use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::due::Subject;
+use crate::ledger::machine::replay::ItemAction;
 use crate::ledger::machine::step::step;
 use crate::ledger::open_batch::OpenBatch;
 use crate::ledger::planner::{Note, Planner};
@@ -250,7 +251,10 @@ impl Sequencer {
                 planner.observe(&self.state, event);
             }
         }
+        let inherited = facts::inherited(&done.events, &*self.store).map_err(|error| Fate::Read(error.to_string()))?;
+        let decided = self.open.events.len();
         self.open.push_events(done.events);
+        self.open.push_bodies(inherited, decided);
         Ok(done.answer)
     }
 
@@ -266,7 +270,10 @@ impl Sequencer {
         if self.waits_for_room && !matches!(command, Command::StartHub { .. }) {
             return Some(Unavailable::DiskFull);
         }
-        let submits = matches!(command, Command::SubmitTask { .. } | Command::OpenBatch { .. });
+        let submits = matches!(
+            command,
+            Command::SubmitTask { .. } | Command::OpenBatch { .. } | Command::RedriveTask(_) | Command::PlanReplay(_)
+        ) || matches!(command, Command::ReplayItem(item) if item.action == ItemAction::Redrive);
         let frees = matches!(
             command,
             Command::Report(_) | Command::Heartbeat { .. } | Command::Fire { .. } | Command::CancelTask { .. }
@@ -358,6 +365,12 @@ impl Sequencer {
     }
 
     fn carry_out(&mut self, index: usize, mut proposal: Proposal) -> Result<(), Fate> {
+        if self.shut_for(&proposal.command).is_some() {
+            if let Some(planner) = self.planners.get_mut(index) {
+                planner.refused(&self.state, &proposal);
+            }
+            return Ok(());
+        }
         facts::fill(&mut proposal, &self.state, &*self.store, &self.keys)
             .map_err(|error| Fate::Read(error.to_string()))?;
         match self.step(&proposal)? {

@@ -4,13 +4,15 @@
 
 use std::sync::Arc;
 
+use crate::ledger::facts;
 use crate::ledger::handle::{Ledger, Receipt, Unavailable};
-use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, Seq};
-use crate::ledger::machine::KeyBinding;
+use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, ReplayId, Seq};
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
+use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
+use crate::ledger::machine::{KeyBinding, Kin};
 use crate::ledger::store::{Body, BodyKey, FinishedFilter, ReadError, StoredEvent};
 
 impl From<ReadError> for Unavailable {
@@ -45,6 +47,50 @@ impl Ledger {
             return Ok(Some(batch));
         }
         self.on_disk(move |store| store.batch(id)).await
+    }
+
+    /// A replay plan, open or ended.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn replay(&self, id: ReplayId) -> Result<Option<Replay>, Unavailable> {
+        if let Some(replay) = self.ask(move |state| state.replay(id).cloned()).await? {
+            return Ok(Some(replay));
+        }
+        self.on_disk(move |store| store.replay(id)).await
+    }
+
+    /// Replay plans that have ended, newest first.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn ended_replays(
+        &self,
+        namespace: Namespace,
+        before: Option<ReplayId>,
+        limit: usize,
+    ) -> Result<Vec<Replay>, Unavailable> {
+        self.on_disk(move |store| store.list_replays(&namespace, before, limit)).await
+    }
+
+    /// What a task was made of, and what was made of it (semantics 40).
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn kin(&self, task: &Task) -> Result<Kin, Unavailable> {
+        let id = task.id();
+        let known = self.ask(move |state| (state.kin(id), state.redriven_as(id), state.task(id).is_some())).await?;
+        let (kin, redriven_as, in_memory) = known;
+        if in_memory {
+            return Ok(kin);
+        }
+        let (task, ended_by) = (task.clone(), task.ended_by);
+        self.on_disk(move |store| {
+            let later: Vec<Seq> = task.seqs.iter().copied().filter(|seq| Some(*seq) > ended_by).collect();
+            let on_disk = facts::redriven_as(id, &later, store)?;
+            Ok(Kin { redrive_of: facts::redrive_of(&task, store)?, redriven_as: redriven_as.or(on_disk) })
+        })
+        .await
     }
 
     /// What an idempotency key is bound to, live or on disk; the caller compares `until`.

@@ -9,6 +9,8 @@ use agent_reach::ledger::machine::agent::{
 use agent_reach::ledger::machine::callback::{CallbackEvent, CallbackSpec, CallbackSubject};
 use agent_reach::ledger::machine::event::*;
 use agent_reach::ledger::machine::policy::Policy;
+use agent_reach::ledger::machine::replay::{Done, Ended, MayHaveRun, Skip};
+use agent_reach::ledger::machine::task::resolve::Resolution;
 use agent_reach::ledger::machine::task::spec::*;
 use agent_reach::ledger::machine::task::status::{Delivery, OrphanCause, SlowCause};
 use agent_reach::ledger::machine::task::{Failure, FailureClass};
@@ -48,7 +50,8 @@ fn actors() -> [Actor; 3] {
 /// One event of each body; envelopes take turns.
 pub(crate) fn events() -> Vec<Event> {
     let bodies =
-        [hub(), agents(), submissions(), tasks(), outcomes(), callbacks(), batches(), access(), later()].concat();
+        [hub(), agents(), submissions(), tasks(), outcomes(), callbacks(), batches(), access(), later(), replays()]
+            .concat();
     let envelope = |(n, body): (usize, EventBody)| {
         let full = n % 2 == 0;
         Event {
@@ -395,6 +398,39 @@ fn batches() -> Vec<EventBody> {
         BatchClosed { batch: BATCH, total: 100_000, refused: 3 }.into(),
         BatchSettled { batch: BATCH }.into(),
     ]
+}
+
+fn replays() -> Vec<EventBody> {
+    let (replay, task) = (ReplayId([0x55; 16]), ReachId([0x12; 16]));
+    let (reason, index): (Option<Text>, _) = (Some("after the incident".into()), 7);
+    let planned = |may_have_run| ReplayPlanned {
+        replay,
+        select: r#"{"state":["dead-letter"]}"#.into(),
+        reason: "after the incident".into(),
+        rate: 20,
+        may_have_run,
+        total: 300,
+        list: body_ref(),
+        position: Seq(70_000),
+    };
+    let mut bodies: Vec<EventBody> = vec![
+        planned(MayHaveRun::Skip).into(),
+        planned(MayHaveRun::Include).into(),
+        ReplayStarted { replay }.into(),
+        ReplayItemDone { replay, index, task, done: Done::Replayed }.into(),
+        ReplayItemDone { replay, index, task, done: Done::Redriven { successor: TASK } }.into(),
+        ReplayPaused { replay, reason: reason.clone() }.into(),
+        ReplayResumed { replay }.into(),
+        ReplayRateChanged { replay, rate: 5 }.into(),
+        ReplayFinished { replay, ended: Ended::Completed, reason: None }.into(),
+        ReplayFinished { replay, ended: Ended::Cancelled, reason: reason.clone() }.into(),
+        TaskRedriven { task, successor: TASK, submitter: Some(token_id()), replay: Some(replay), reason: None }.into(),
+        TaskRedriven { task, successor: TASK, submitter: None, replay: None, reason }.into(),
+    ];
+    bodies.extend(Skip::ALL.map(|skip| ReplayItemSkipped { replay, index, task, skip }.into()));
+    let resolved = |resolution| TaskResolved { task, attempt: ATTEMPT, resolution, reason: "seen".into() }.into();
+    bodies.extend(Resolution::ALL.map(resolved));
+    bodies
 }
 
 fn access() -> Vec<EventBody> {

@@ -92,6 +92,20 @@ codes! {
     NotAwaitingApproval "not-awaiting-approval" CONFLICT "The task does not wait for approval" "Look at the task's state; only one that awaits approval can be approved or refused."
     /// The task moved on meanwhile.
     StateChanged "state-changed" CONFLICT "The task has moved on" "Read the task again and decide anew."
+    /// Nothing is left to decide.
+    NotResolvable "not-resolvable" CONFLICT "The task is not one that an operator has to decide" "Only a task in slow-reach, or an orphaned one, can be resolved; an orphan can't be told to wait."
+    /// It can't be made anew.
+    NotRedrivable "not-redrivable" CONFLICT "The task can't be redriven" "Only a task that has failed, expired or become a dead letter can be redriven."
+    /// It was made anew before.
+    AlreadyRedriven "already-redriven" CONFLICT "The task was redriven before" "Follow redriven_as; that one can be redriven when it has ended."
+    /// A newer one of its session succeeded.
+    Superseded "superseded" CONFLICT "A newer task of its session has succeeded" "Submit it anew if it is still wanted: a redrive would go against the order of the session."
+    /// It may have run.
+    MayHaveRun "may-have-run" CONFLICT "The task may have run and is not idempotent" "Set include_ambiguous if a second run does no harm."
+    /// Its payload is gone.
+    PayloadErased "payload-erased" CONFLICT "The task's payload was erased" "Submit it anew, or redrive it with another payload."
+    /// The plan has ended.
+    ReplayEnded "replay-ended" CONFLICT "The replay plan has ended" "Make a new plan for what is left."
     /// The agent has no free slot.
     NoFreeSlot "no-free-slot" CONFLICT "The agent has no free slot" "Wait until it has finished something, or raise its max_concurrency."
     /// The agent takes no work now.
@@ -134,6 +148,10 @@ codes! {
     EgressBlocked "egress-blocked" UNPROCESSABLE_ENTITY "The hub may not call this address" "Use a public address, or have the network listed in the hub's egress settings."
     /// Free text without a capability.
     SemanticRoutingUnavailable "semantic-routing-unavailable" UNPROCESSABLE_ENTITY "Free text can't be routed here" "Name a capability as domain.task_type; GET /v1/agents lists what is offered."
+    /// A plan over nothing.
+    ReplayEmpty "replay-empty" UNPROCESSABLE_ENTITY "The selection has nothing to replay" "Widen the selection; a dry run shows what it finds and what it would skip."
+    /// A plan over too much.
+    ReplayTooLarge "replay-too-large" UNPROCESSABLE_ENTITY "The selection is too large for one plan" "Narrow it, for instance by time, and make several plans."
     /// The rules contradict each other.
     PolicyInvalid "policy-invalid" UNPROCESSABLE_ENTITY "The policy contradicts itself" "Correct the fields that the detail names."
     /// A bound is reached.

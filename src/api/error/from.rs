@@ -55,6 +55,7 @@ impl From<Rejection> for ApiError {
             Rejection::BatchUnknown => Self::absent(Thing::Batch),
             Rejection::CallbackUnknown => Self::absent(Thing::Callback),
             Rejection::TokenUnknown => Self::absent(Thing::Token),
+            Rejection::ReplayUnknown => Self::absent(Thing::Replay),
             Rejection::IncarnationSuperseded { current } => {
                 Self::new(Code::IncarnationSuperseded, format!("incarnation {} holds this agent id now", current.0))
                     .fact("current_incarnation", current.0)
@@ -101,6 +102,17 @@ impl From<Rejection> for ApiError {
                 Self::new(Code::DeclarationTooLarge, format!("it must encode to at most {limit} bytes"))
             }
             Rejection::PolicyInvalid { why } => Self::new(Code::PolicyInvalid, why),
+            plan @ (Rejection::NotResolvable { .. }
+            | Rejection::NotRedrivable { .. }
+            | Rejection::AlreadyRedriven { .. }
+            | Rejection::Superseded { .. }
+            | Rejection::MayHaveRun
+            | Rejection::PayloadErased
+            | Rejection::ReplayEmpty
+            | Rejection::ReplayTooLarge { .. }
+            | Rejection::ReplayRate { .. }
+            | Rejection::ReplayEnded { .. }
+            | Rejection::ReplayMovedOn { .. }) => no_replay(plan),
             Rejection::NoFreeSlot { agent } => {
                 Self::new(Code::NoFreeSlot, format!("{agent} works on as much as it may at a time"))
             }
@@ -161,6 +173,40 @@ fn task_conflict(rejection: Rejection) -> ApiError {
     }
 }
 
+/// What an operator is answered who wants something again.
+#[expect(clippy::wildcard_enum_match_arm, reason = "takes over these only; the caller's match has no such arm")]
+fn no_replay(rejection: Rejection) -> ApiError {
+    match rejection {
+        Rejection::NotResolvable { state } => ApiError::new(Code::NotResolvable, format!("it is {}", state.name())),
+        Rejection::NotRedrivable { state } => {
+            ApiError::new(Code::NotRedrivable, format!("it is {}", state.name())).fact("state", state.name())
+        }
+        Rejection::AlreadyRedriven { successor } => {
+            ApiError::new(Code::AlreadyRedriven, format!("it was made anew as {successor}"))
+                .fact("redriven_as", successor.to_string())
+        }
+        Rejection::Superseded { by } => ApiError::new(Code::Superseded, format!("{by} has succeeded since")),
+        Rejection::MayHaveRun => {
+            ApiError::new(Code::MayHaveRun, "no agent gave a last word on an attempt that started")
+        }
+        Rejection::PayloadErased => ApiError::new(Code::PayloadErased, "nothing is left to hand to an agent"),
+        Rejection::ReplayEmpty => ApiError::new(Code::ReplayEmpty, "no task that it picks can be replayed or redriven"),
+        Rejection::ReplayTooLarge { limit } => {
+            ApiError::new(Code::ReplayTooLarge, format!("a plan has at most {limit} items")).fact("limit", limit)
+        }
+        Rejection::ReplayRate { most } => {
+            ApiError::new(Code::InvalidField, format!("rate_per_s is 1 to {most}")).at("/rate_per_s", "out of bounds")
+        }
+        Rejection::ReplayEnded { phase } | Rejection::ReplayMovedOn { phase } => {
+            ApiError::new(Code::ReplayEnded, format!("it is {}", phase.name())).fact("state", phase.name())
+        }
+        other => {
+            tracing::error!(rejection = ?other, "a rejection without an answer of its own");
+            ApiError::new(Code::Internal, "a refusal without an answer of its own")
+        }
+    }
+}
+
 fn bound_reached(bound: Bound) -> ApiError {
     let limit = bound.limit();
     let (name, detail) = match bound {
@@ -170,6 +216,9 @@ fn bound_reached(bound: Bound) -> ApiError {
             format!("{limit} agent ids are known here: an id is stable, so register under one that exists"),
         ),
         Bound::Namespaces => ("namespaces", format!("there are {limit} namespaces: use one that exists")),
+        Bound::Replays => {
+            ("replays", format!("{limit} replay plans are open here: let one finish, or cancel one that is paused"))
+        }
         Bound::Tokens => ("tokens", format!("{limit} tokens hold here: revoke those that nobody uses")),
     };
     ApiError::new(Code::BoundReached, detail).fact("bound", name).fact("limit", limit)

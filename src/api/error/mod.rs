@@ -40,6 +40,8 @@ pub enum Thing {
     Batch,
     /// A callback.
     Callback,
+    /// A replay plan.
+    Replay,
     /// An access token.
     Token,
     /// A signing secret.
@@ -57,6 +59,7 @@ impl Thing {
             Self::Agent => "agent",
             Self::Batch => "batch",
             Self::Callback => "callback",
+            Self::Replay => "replay plan",
             Self::Token => "token",
             Self::CallbackSecret => "callback secret",
             Self::Namespace => "namespace",

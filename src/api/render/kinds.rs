@@ -17,7 +17,7 @@ use crate::ledger::machine::task::status::{Delivery, OrphanCause, SlowCause};
 use crate::ledger::store::BodyKind;
 
 use super::submission::{callback, submission};
-use super::{Bodies, Fields, body_key};
+use super::{Bodies, Fields, body_key, replays};
 
 /// Adds the fields of the event's own.
 #[expect(clippy::too_many_lines, reason = "the index of every kind: each arm is one line or one call")]
@@ -144,6 +144,18 @@ pub(super) fn body(event: &Event, bodies: &Bodies, f: &mut Fields) {
             f.put("attempt", e.attempt.0).put("report", e.report.name()).put("why", stale_why(e.why));
             f.put("content_digest", e.content.to_string());
         }
+        EventBody::TaskResolved(e) => {
+            f.put("attempt", e.attempt.0).put("resolution", e.resolution.name()).put("reason", &*e.reason);
+        }
+        EventBody::TaskRedriven(e) => replays::redriven(e, f),
+        EventBody::ReplayPlanned(_)
+        | EventBody::ReplayStarted(_)
+        | EventBody::ReplayItemDone(_)
+        | EventBody::ReplayItemSkipped(_)
+        | EventBody::ReplayPaused(_)
+        | EventBody::ReplayResumed(_)
+        | EventBody::ReplayRateChanged(_)
+        | EventBody::ReplayFinished(_) => replays::body(&event.body, f),
         EventBody::CallbackDue(e) => {
             about(e.callback, e.subject, f);
             f.put("of_seq", e.seq.0).put("url", &*e.url).put("secret_ref", &*e.secret_ref);

@@ -4,6 +4,7 @@
 //! an event, but two things are left out all the same: agents' endpoints (semantics 39) and the hashes of tokens.
 
 mod kinds;
+mod replays;
 mod submission;
 /// The most that one amount of usage may be.
 const MAX_AMOUNT: f64 = 1e12;

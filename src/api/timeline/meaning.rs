@@ -12,6 +12,7 @@ pub fn meaning(event: &Value) -> String {
         "task" => task(&kind, event),
         "callback" => callback(&kind, event),
         "agent" => agent(&kind, event),
+        "replay" => replay(&kind, event),
         _ => other(&kind, event),
     };
     told.unwrap_or_else(|| fields(event))
@@ -52,6 +53,11 @@ fn task(kind: &str, e: &Value) -> Option<String> {
             cause => format!("{}: {cause}", attempt()),
         },
         "task-replayed" => format!("let back into the queue after {}", attempt()),
+        "task-resolved" => format!("an operator decided: {}{}", text(e, "/resolution"), because(e)),
+        "task-redriven" if word(e, "/reach_id") == word(e, "/redriven_as") => {
+            format!("made of {}{}", text(e, "/redrive_of"), because(e))
+        }
+        "task-redriven" => format!("made anew as {}{}", text(e, "/redriven_as"), because(e)),
         "task-released" => format!("{} was given back unstarted", attempt()),
         "task-succeeded" => succeeded(e),
         "task-failed" => format!("failed for good in {}: {}", attempt(), failure(e)),
@@ -123,6 +129,27 @@ fn callback(kind: &str, e: &Value) -> Option<String> {
         "callback-blocked" => "the hub may not call this address".to_owned(),
         "callback-gone" => "the receiver wants no more".to_owned(),
         "callback-redriven" => format!("to tell {} of #{} again", host(e), text(e, "/of_seq")),
+        _ => return None,
+    })
+}
+
+fn replay(kind: &str, e: &Value) -> Option<String> {
+    let item = || format!("item {}, {}", text(e, "/index"), text(e, "/of_reach_id"));
+    Some(match kind {
+        "replay-planned" => {
+            format!("{} at {} a second{}", counted(e, "/total", "item"), text(e, "/rate_per_s"), because(e))
+        }
+        "replay-started" => "the plan runs".to_owned(),
+        "replay-item-done" if text(e, "/outcome") == "redriven" => {
+            format!("{}: made anew as {}", item(), text(e, "/redriven_as"))
+        }
+        "replay-item-done" => format!("{}: back in the queue", item()),
+        "replay-item-skipped" => format!("{}: left alone, {}", item(), text(e, "/skipped")),
+        "replay-paused" => format!("nothing more goes until it is resumed{}", because(e)),
+        "replay-resumed" => "the plan goes on".to_owned(),
+        "replay-rate-changed" => format!("{} a second from now on", text(e, "/rate_per_s")),
+        "replay-finished" if text(e, "/ended") == "cancelled" => format!("the rest is called off{}", because(e)),
+        "replay-finished" => "every item has its outcome".to_owned(),
         _ => return None,
     })
 }

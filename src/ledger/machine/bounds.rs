@@ -8,6 +8,7 @@ use crate::ledger::ids::Namespace;
 use crate::ledger::machine::State;
 use crate::ledger::machine::access::Reach;
 use crate::ledger::machine::decision::Rejection;
+use crate::ledger::machine::replay::MAX_REPLAYS;
 use crate::ledger::time::Millis;
 
 /// Agents of one namespace that take part: active, draining and lost ones.
@@ -39,6 +40,8 @@ pub enum Bound {
     Namespaces,
     /// [`MAX_TOKENS`]
     Tokens,
+    /// [`MAX_REPLAYS`]
+    Replays,
 }
 
 impl Bound {
@@ -50,6 +53,7 @@ impl Bound {
             Self::AgentIds => MAX_AGENT_IDS,
             Self::Namespaces => MAX_NAMESPACES,
             Self::Tokens => MAX_TOKENS,
+            Self::Replays => MAX_REPLAYS,
         }
     }
 }
@@ -63,6 +67,8 @@ pub(in crate::ledger::machine) struct Census {
     pub(in crate::ledger::machine) agent_ids: u32,
     /// Batches in memory.
     pub(in crate::ledger::machine) batches: u32,
+    /// Replay plans that have not ended.
+    pub(in crate::ledger::machine) replays: u32,
 }
 
 impl State {
@@ -129,6 +135,14 @@ pub(in crate::ledger::machine) fn batch(state: &State, of: &Namespace) -> Result
     namespace(state, of)?;
     if state.census_of(of).batches >= MAX_BATCHES {
         return Err(Rejection::QueueFull { bound: "batches", limit: MAX_BATCHES, retry_after: RETRY });
+    }
+    Ok(())
+}
+
+/// May one replay plan more be open?
+pub(in crate::ledger::machine) fn replay(state: &State, of: &Namespace) -> Result<(), Rejection> {
+    if state.census_of(of).replays >= MAX_REPLAYS {
+        return Err(Rejection::BoundReached { bound: Bound::Replays });
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{
     AgentId, AttemptNo, BatchId, Boot, CallbackId, Digest, Incarnation, LeaseDigest, Lineage, Namespace, ReachId,
-    TokenId, TraceContext,
+    ReplayId, TokenId, TraceContext,
 };
 use crate::ledger::machine::access::Token;
 use crate::ledger::machine::agent::{Declaration, DrainMode};
@@ -17,7 +17,9 @@ use crate::ledger::machine::callback::{CallbackSpec, CallbackSubject};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Actor, AlreadyDone, Explanation, TryOutcome};
 use crate::ledger::machine::policy::Policy;
+use crate::ledger::machine::replay::order::{RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
 use crate::ledger::machine::task::Failure;
+use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::spec::{BodyRef, IdempotencyKey, SchemaVerdicts, Submission, Text};
 use crate::ledger::machine::task::status::Delivery;
 use crate::ledger::machine::{Fact, KeyBinding};
@@ -276,6 +278,28 @@ pub enum Command {
         /// Which task.
         task: ReachId,
     },
+    /// Decide on a task that nothing else can decide (S9).
+    ResolveTask {
+        /// Which task.
+        task: ReachId,
+        /// What.
+        resolution: Resolution,
+        /// Why.
+        reason: Text,
+    },
+    /// Make an ended task anew.
+    RedriveTask(Box<RedriveOrder>),
+    /// Freeze a replay plan and start it (R-REC-4).
+    PlanReplay(Box<ReplayOrder>),
+    /// Pause, resume, cancel or re-rate one.
+    SteerReplay {
+        /// Which plan.
+        replay: ReplayId,
+        /// What.
+        word: ReplayWord,
+    },
+    /// An item's turn; the plan's planner proposes it.
+    ReplayItem(Box<ReplayItem>),
     /// A schema registered later was checked against the payload.
     SchemaChecked {
         /// Which task.

@@ -8,6 +8,7 @@ use crate::ledger::ids::{
 use crate::ledger::machine::KeySubject;
 use crate::ledger::machine::bounds::Bound;
 use crate::ledger::machine::event::EventBody;
+use crate::ledger::machine::replay::ReplayPhase;
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::time::{Millis, Timestamp};
 
@@ -102,6 +103,11 @@ pub enum Answer {
         /// Where the task stands now.
         state: StatusKind,
     },
+    /// A word to a replay plan was taken.
+    Replay {
+        /// Where the plan stands now.
+        phase: ReplayPhase,
+    },
     /// The batch is open.
     BatchOpened,
     /// The batch is closed.
@@ -128,6 +134,7 @@ impl Answer {
             | Self::Submitted { .. }
             | Self::Dispatched { .. }
             | Self::Task { .. }
+            | Self::Replay { .. }
             | Self::BatchOpened
             | Self::BatchClosed
             | Self::Done => wrote.then_some(first),
@@ -166,6 +173,8 @@ pub enum Rejection {
     BatchUnknown,
     /// No such callback here.
     CallbackUnknown,
+    /// No such replay plan here.
+    ReplayUnknown,
     /// No such token.
     TokenUnknown,
     /// A call of an older process (R-REG-3).
@@ -249,6 +258,52 @@ pub enum Rejection {
         /// Where it stands.
         state: StatusKind,
     },
+    /// Only a slow or an orphaned task can be decided on.
+    NotResolvable {
+        /// Where it stands.
+        state: StatusKind,
+    },
+    /// Only an ended task can be made anew, and only one that failed, was given up or expired.
+    NotRedrivable {
+        /// Where it stands.
+        state: StatusKind,
+    },
+    /// It was made anew before (semantics 40).
+    AlreadyRedriven {
+        /// As which task.
+        successor: ReachId,
+    },
+    /// A newer task of its session has succeeded since.
+    Superseded {
+        /// Which one.
+        by: ReachId,
+    },
+    /// It may have run and is not idempotent: it takes the operator's word (semantics 40).
+    MayHaveRun,
+    /// Its payload was erased.
+    PayloadErased,
+    /// A plan over nothing.
+    ReplayEmpty,
+    /// A plan over too much.
+    ReplayTooLarge {
+        /// Items at most.
+        limit: u32,
+    },
+    /// No rate.
+    ReplayRate {
+        /// Items a second at most.
+        most: u32,
+    },
+    /// The plan has ended.
+    ReplayEnded {
+        /// How.
+        phase: ReplayPhase,
+    },
+    /// The plan does not run, or the item has its outcome: its planner's stale view, harmless.
+    ReplayMovedOn {
+        /// Where the plan stands.
+        phase: ReplayPhase,
+    },
     /// The task is not where the proposal thought: a planner's or sweep's stale view, harmless.
     MovedOn {
         /// Where it stands.
@@ -308,6 +363,13 @@ impl Rejection {
     /// Is it only a stale view of the hub's own planner or sweep?
     #[must_use]
     pub const fn is_stale_view(&self) -> bool {
-        matches!(self, Self::MovedOn { .. } | Self::NoFreeSlot { .. } | Self::AgentNotOpen { .. })
+        matches!(
+            self,
+            Self::MovedOn { .. }
+                | Self::NoFreeSlot { .. }
+                | Self::AgentNotOpen { .. }
+                | Self::ReplayMovedOn { .. }
+                | Self::QueueFull { .. }
+        )
     }
 }

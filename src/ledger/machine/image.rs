@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ids::{Boot, Digest, Lineage, Seq};
+use crate::ledger::ids::{Boot, Digest, Lineage, ReachId, Seq};
 use crate::ledger::machine::access::Access;
 use crate::ledger::machine::agent::Agent;
 use crate::ledger::machine::agent::apply::rebuild;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::callback::Callback;
 use crate::ledger::machine::policy::Policies;
+use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::{State, canonical};
+use crate::ledger::machine::{Kin, State, canonical};
 use crate::ledger::time::Timestamp;
 
 /// Everything of a [`State`] that is not derived, in the order of its keys.
@@ -43,13 +44,50 @@ pub struct StateImage {
     pub access: Arc<Access>,
     /// Rules.
     pub policies: Arc<Policies>,
+    /// Replay plans that have not ended.
+    pub replays: Vec<Arc<Replay>>,
+    /// Who was made of whom, of the tasks above.
+    pub kin: Vec<(ReachId, Kin)>,
+}
+
+/// What version 1 of the image held, in its order.
+#[derive(Serialize)]
+struct First<'a> {
+    lineage: Lineage,
+    boot: Boot,
+    seq: Seq,
+    at: Timestamp,
+    wall_offset: i64,
+    tasks: &'a [Arc<Task>],
+    agents: &'a [Agent],
+    callbacks: &'a [Callback],
+    batches: &'a [Batch],
+    access: &'a Access,
+    policies: &'a Policies,
 }
 
 impl StateImage {
-    /// The digest of the state that it is of, as [`State::digest`] gives it.
+    /// The digest of the state that it is of, as [`State::digest`] gives it. Where nothing of a later version is in it,
+    /// it is the digest that version 1 gave.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        canonical::digest(self)
+        let first = canonical::digest(&First {
+            lineage: self.lineage,
+            boot: self.boot,
+            seq: self.seq,
+            at: self.at,
+            wall_offset: self.wall_offset,
+            tasks: &self.tasks,
+            agents: &self.agents,
+            callbacks: &self.callbacks,
+            batches: &self.batches,
+            access: &self.access,
+            policies: &self.policies,
+        });
+        if self.replays.is_empty() && self.kin.is_empty() {
+            return first;
+        }
+        Digest::of(&[&first.0, &canonical::digest(&(&self.replays, &self.kin)).0])
     }
 }
 
@@ -57,7 +95,9 @@ impl State {
     /// How many things an image of it holds.
     #[must_use]
     pub fn image_len(&self) -> usize {
-        self.tasks.len() + self.agents.len() + self.callbacks.len() + self.batches.len()
+        let items: usize = self.replays.values().map(|replay| replay.outcomes.len()).sum();
+        // An item of a plan is a byte, a task some hundred.
+        self.tasks.len() + self.agents.len() + self.callbacks.len() + self.batches.len() + items / 512
     }
 
     /// The state as plain data. What has ended and is not yet durable is left out: it belongs to the rows.
@@ -75,6 +115,8 @@ impl State {
             batches: self.batches.values().cloned().collect(),
             access: Arc::clone(&self.access),
             policies: Arc::clone(&self.policies),
+            replays: self.replays.values().cloned().collect(),
+            kin: self.kin.iter().filter(|(id, _)| self.tasks.contains_key(id)).map(|(id, kin)| (*id, *kin)).collect(),
         }
     }
 
@@ -92,6 +134,8 @@ impl State {
             batches: image.batches.into_iter().map(|batch| (batch.id, batch)).collect(),
             access: image.access,
             policies: image.policies,
+            replays: image.replays.into_iter().map(|replay| (replay.id, replay)).collect(),
+            kin: image.kin.into_iter().collect(),
             ..Self::default()
         };
         for task in image.tasks {
@@ -100,6 +144,10 @@ impl State {
         let of_batches: Vec<_> = state.batches.values().map(|batch| batch.namespace.clone()).collect();
         for namespace in of_batches {
             state.count_in(&namespace, |census| census.batches = census.batches.saturating_add(1));
+        }
+        let of_replays: Vec<_> = state.replays.values().map(|replay| replay.namespace.clone()).collect();
+        for namespace in of_replays {
+            state.count_in(&namespace, |census| census.replays = census.replays.saturating_add(1));
         }
         state.callbacks_due = state.callbacks.values().map(|callback| (callback.next_at, callback.id)).collect();
         rebuild(&mut state);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::ledger::ids::{AgentKey, BatchId, CallbackId, Capability, Namespace, ReachId, Seq};
+use crate::ledger::ids::{AgentKey, BatchId, CallbackId, Capability, Namespace, ReachId, ReplayId, Seq};
 use crate::ledger::machine::agent::apply::reindex;
 use crate::ledger::machine::agent::{GHOST_SLOT, Standing};
 use crate::ledger::machine::batch::Batch;
@@ -14,6 +14,7 @@ use crate::ledger::machine::callback::{Callback, CallbackEvent};
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Event, EventKind};
+use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::step::ImpossibleTransition;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::{Acked, Delivery, Lease, Status, StatusKind};
@@ -43,6 +44,8 @@ pub struct Departures {
     pub batches: Vec<Batch>,
     /// Callbacks that have settled, delivered ones too.
     pub callbacks: Vec<(CallbackId, CallbackRow)>,
+    /// Replay plans that have ended.
+    pub replays: Vec<Arc<Replay>>,
     /// Idempotency keys that were bound.
     pub keys: Vec<(Namespace, Text, KeyBinding)>,
 }
@@ -350,6 +353,24 @@ impl State {
         }
     }
 
+    /// Notes that one task was made of another; the event that says so is being applied.
+    pub(in crate::ledger::machine) fn link(&mut self, task: ReachId, successor: ReachId) {
+        if self.task(task).is_some() {
+            self.kin.entry(task).or_default().redriven_as = Some(successor);
+        }
+        self.kin.entry(successor).or_default().redrive_of = Some(task);
+        self.redriven.insert(task, (self.seq, successor));
+    }
+
+    /// Lets a finished plan leave memory.
+    pub(in crate::ledger::machine) fn depart_replay(&mut self, id: ReplayId) {
+        if let Some(replay) = self.replays.remove(&id) {
+            self.count_in(&replay.namespace, |census| census.replays = census.replays.saturating_sub(1));
+            let gone = Departed { seq: self.seq, at: self.at, value: replay };
+            self.departed_replays.insert(id, gone);
+        }
+    }
+
     /// Binds an idempotency key; `binding.receipt` must be the event being applied (semantics 31).
     pub(in crate::ledger::machine) fn bind_key(&mut self, namespace: Namespace, key: Text, binding: KeyBinding) {
         self.keys.insert((namespace, key), binding);
@@ -367,12 +388,14 @@ impl State {
             task
         });
         let batches = self.departed_batches.values().filter(|gone| gone.seq > after).map(|gone| gone.value.clone());
+        let replays = self.departed_replays.values().filter(|gone| gone.seq > after);
         let callbacks = self.departed_callbacks.iter().filter(|(_, gone)| gone.seq > after);
         let keys = self.keys.iter().filter(|(_, binding)| binding.receipt > after);
         Departures {
             tasks: tasks.collect(),
             after: self.after.iter().filter(|(_, seq, _)| *seq > after).map(|(id, seq, _)| (*id, *seq)).collect(),
             batches: batches.collect(),
+            replays: replays.map(|gone| Arc::clone(&gone.value)).collect(),
             callbacks: callbacks.map(|(id, gone)| (*id, row(gone))).collect(),
             keys: keys.map(|((namespace, key), b)| (namespace.clone(), key.clone(), b.clone())).collect(),
         }
@@ -380,7 +403,16 @@ impl State {
 
     /// Drops what left memory by events up to `seq`: their commit is durable, or nobody will ask (an offline fold).
     pub fn forget_up_to(&mut self, seq: Seq) {
-        self.departed.retain(|_, gone| gone.seq > seq);
+        let (tasks, kin) = (&self.tasks, &mut self.kin);
+        self.departed.retain(|id, gone| {
+            let stays = gone.seq > seq;
+            if !stays && !tasks.contains_key(id) {
+                kin.remove(id);
+            }
+            stays
+        });
+        self.departed_replays.retain(|_, gone| gone.seq > seq);
+        self.redriven.retain(|_, (told, _)| *told > seq);
         self.departed_batches.retain(|_, gone| gone.seq > seq);
         self.departed_callbacks.retain(|_, gone| gone.seq > seq);
         self.keys.retain(|_, binding| binding.receipt > seq);

@@ -28,6 +28,7 @@ pub(in crate::ledger::machine) mod hub;
 pub mod image;
 pub mod index;
 pub mod policy;
+pub mod replay;
 pub mod step;
 pub mod task;
 #[cfg(test)]
@@ -39,7 +40,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{
-    AgentKey, BatchId, Boot, CallbackId, Capability, Digest, Lineage, Namespace, ReachId, Seq, TokenId,
+    AgentKey, BatchId, Boot, CallbackId, Capability, Digest, Lineage, Namespace, ReachId, ReplayId, Seq, TokenId,
 };
 use crate::ledger::time::Timestamp;
 
@@ -53,6 +54,7 @@ use due::Due;
 use event::EventKind;
 use index::Departed;
 use policy::Policies;
+use replay::Replay;
 use task::spec::Text;
 use task::status::StatusKind;
 use task::{LaneId, Task};
@@ -88,6 +90,15 @@ pub enum Fact {
     Finished(Arc<Task>),
 }
 
+/// What a task was made of, and what was made of it (semantics 40).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kin {
+    /// The ended task that it was made of.
+    pub redrive_of: Option<ReachId>,
+    /// The new task that was made of it.
+    pub redriven_as: Option<ReachId>,
+}
+
 /// Tasks of one namespace, by state, while they are in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceCount {
@@ -121,6 +132,9 @@ pub struct State {
     pub(in crate::ledger::machine) agents: BTreeMap<AgentKey, Agent>,
     pub(in crate::ledger::machine) callbacks: BTreeMap<CallbackId, Callback>,
     pub(in crate::ledger::machine) batches: BTreeMap<BatchId, Batch>,
+    pub(in crate::ledger::machine) replays: BTreeMap<ReplayId, Arc<Replay>>,
+    /// Of tasks in memory, and of those that are on their way out of it.
+    pub(in crate::ledger::machine) kin: BTreeMap<ReachId, Kin>,
     pub(in crate::ledger::machine) access: Arc<Access>,
     pub(in crate::ledger::machine) policies: Arc<Policies>,
     // Derived from the above; rebuilt when a snapshot is read.
@@ -139,7 +153,9 @@ pub struct State {
     pub(in crate::ledger::machine) departed_batches: BTreeMap<BatchId, Departed<Batch>>,
     pub(in crate::ledger::machine) departed_callbacks: BTreeMap<CallbackId, Departed<Callback>>,
     pub(in crate::ledger::machine) keys: BTreeMap<(Namespace, Text), KeyBinding>,
+    pub(in crate::ledger::machine) departed_replays: BTreeMap<ReplayId, Departed<Arc<Replay>>>,
     pub(in crate::ledger::machine) after: Vec<(ReachId, Seq, EventKind)>,
+    pub(in crate::ledger::machine) redriven: BTreeMap<ReachId, (Seq, ReachId)>,
 }
 
 /// Reading. Nothing outside the machine can change a state but by [`step::step`] and [`step::apply`].
@@ -227,6 +243,30 @@ impl State {
     #[must_use]
     pub const fn batches(&self) -> &BTreeMap<BatchId, Batch> {
         &self.batches
+    }
+
+    /// A replay plan that has not ended, or has and is not yet durable.
+    #[must_use]
+    pub fn replay(&self, id: ReplayId) -> Option<&Replay> {
+        self.replays.get(&id).or_else(|| self.departed_replays.get(&id).map(|gone| &gone.value)).map(Arc::as_ref)
+    }
+
+    /// Every plan that has not ended.
+    #[must_use]
+    pub const fn replays(&self) -> &BTreeMap<ReplayId, Arc<Replay>> {
+        &self.replays
+    }
+
+    /// What a task in memory was made of, and what was made of it.
+    #[must_use]
+    pub fn kin(&self, id: ReachId) -> Kin {
+        self.kin.get(&id).copied().unwrap_or_default()
+    }
+
+    /// The task that was made of this one, as far as memory knows: one that left it has this in its history.
+    #[must_use]
+    pub fn redriven_as(&self, id: ReachId) -> Option<ReachId> {
+        self.kin(id).redriven_as.or_else(|| self.redriven.get(&id).map(|(_, successor)| *successor))
     }
 
     /// A callback that is due, or settled and not yet durable.

@@ -15,7 +15,7 @@ use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind};
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::{Fact, State, access, agent, batch, callback, hub, policy, task};
+use crate::ledger::machine::{Fact, State, access, agent, batch, callback, hub, policy, replay, task};
 use crate::ledger::time::Timestamp;
 
 /// What one step did.
@@ -98,6 +98,8 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
         | Command::ApproveTask { .. }
         | Command::RefuseTask { .. }
         | Command::ReplayTask { .. }
+        | Command::ResolveTask { .. }
+        | Command::RedriveTask(_)
         | Command::SchemaChecked { .. }
         | Command::ResolvePushAtBoot { .. }
         | Command::Fire { subject: Subject::Task(_) } => task::decide::decide(state, proposal, now),
@@ -105,6 +107,9 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
             callback::decide::decide(state, proposal, now)
         }
         Command::OpenBatch { .. } | Command::CloseBatch { .. } => batch::decide::decide(state, proposal, now),
+        Command::PlanReplay(_) | Command::SteerReplay { .. } | Command::ReplayItem(_) => {
+            replay::decide::decide(state, proposal, now)
+        }
         Command::CreateToken { .. } | Command::RotateToken { .. } | Command::RevokeToken { .. } => {
             access::decide::decide(state, proposal, now)
         }
@@ -133,6 +138,9 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
     state.at = event.at;
     if let Some(id) = event.body.task().filter(|_| !matches!(event.body, EventBody::TaskSubmitted(_))) {
         state.note_history(id, event.seq, event.body.kind());
+    }
+    if let EventBody::TaskRedriven(body) = &event.body {
+        state.note_history(body.successor, event.seq, event.body.kind());
     }
     match &event.body {
         EventBody::HubStarted(_) => {
@@ -172,6 +180,8 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
         | EventBody::TaskApproved(_)
         | EventBody::TaskRefused(_)
         | EventBody::TaskSchemaChecked(_)
+        | EventBody::TaskResolved(_)
+        | EventBody::TaskRedriven(_)
         | EventBody::TaskStaleReportRefused(_) => task::apply::apply(state, event),
         EventBody::CallbackDue(_)
         | EventBody::CallbackAttempted(_)
@@ -183,6 +193,14 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
         EventBody::BatchOpened(_) | EventBody::BatchClosed(_) | EventBody::BatchSettled(_) => {
             batch::apply::apply(state, event)
         }
+        EventBody::ReplayPlanned(_)
+        | EventBody::ReplayStarted(_)
+        | EventBody::ReplayItemDone(_)
+        | EventBody::ReplayItemSkipped(_)
+        | EventBody::ReplayPaused(_)
+        | EventBody::ReplayResumed(_)
+        | EventBody::ReplayRateChanged(_)
+        | EventBody::ReplayFinished(_) => replay::apply::apply(state, event),
         EventBody::TokenCreated(_) | EventBody::TokenRotated(_) | EventBody::TokenRevoked(_) => {
             access::apply::apply(state, event)
         }
@@ -204,6 +222,7 @@ fn follow_ups(state: &State, event: &Event) -> Vec<EventBody> {
     let mut bodies = callback::decide::follow_ups(state, event);
     bodies.extend(batch::decide::follow_ups(state, event));
     bodies.extend(agent::decide::follow_ups(state, event));
+    bodies.extend(replay::decide::follow_ups(state, event));
     bodies
 }
 
@@ -236,6 +255,9 @@ impl Envelope {
         if let Some(batch) = batch_of(body) {
             envelope.batch = Some(batch);
             envelope.namespace = state.batch(batch).map(|b| b.namespace.clone()).or(envelope.namespace);
+        }
+        if let Some(replay) = body.replay().and_then(|id| state.replay(id)) {
+            envelope.namespace = Some(replay.namespace.clone());
         }
         if let Command::Fire { subject: Subject::Agent(key) } = &proposal.command {
             envelope.namespace = Some(key.namespace.clone());
@@ -277,6 +299,8 @@ fn fact_of(command: &Command) -> Option<&Task> {
     let fact = match command {
         Command::Report(report) => report.fact.as_ref(),
         Command::CancelTask { fact, .. } => fact.as_ref(),
+        Command::RedriveTask(order) => return order.before.as_ref()?.finished.as_deref(),
+        Command::ReplayItem(item) => return item.before.as_ref()?.finished.as_deref(),
         _ => None,
     };
     fact.map(|Fact::Finished(task)| Arc::as_ref(task))

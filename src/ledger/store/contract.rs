@@ -6,15 +6,16 @@ use std::sync::Arc;
 use super::block::encode_commit;
 use super::{AppendError, Body, BodyKey, BodyKind, Commit, FinishedFilter, Head, Rows, Store};
 use crate::ledger::ids::{
-    AgentId, AttemptNo, BatchId, CallbackId, Digest, FairnessKey, Namespace, ReachId, Seq, SessionId, TokenId,
+    AgentId, AttemptNo, BatchId, CallbackId, Digest, FairnessKey, Namespace, ReachId, ReplayId, Seq, SessionId, TokenId,
 };
 use crate::ledger::machine::access::{Reach, Token};
 use crate::ledger::machine::batch::{Batch, BatchPhase};
 use crate::ledger::machine::callback::{CallbackState, CallbackSubject};
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::event::{Actor, Event, EventBody, TaskExpired};
+use crate::ledger::machine::replay::{Ended, ItemOutcome, MayHaveRun, Replay, ReplayPhase};
 use crate::ledger::machine::task::samples;
-use crate::ledger::machine::task::spec::{Idempotence, OrphanPolicy, SchemaVerdicts, Submission};
+use crate::ledger::machine::task::spec::{BodyRef, Idempotence, OrphanPolicy, SchemaVerdicts, Submission};
 use crate::ledger::machine::task::status::Status;
 use crate::ledger::machine::task::{LaneId, Task};
 use crate::ledger::machine::{KeyBinding, KeySubject};
@@ -150,6 +151,26 @@ fn batch() -> Batch {
     }
 }
 
+fn replay(n: u8) -> Replay {
+    Replay {
+        id: ReplayId([n; 16]),
+        namespace: namespace(),
+        by: Actor::Hub,
+        select: "{}".into(),
+        reason: "why".into(),
+        rate: 20,
+        may_have_run: MayHaveRun::Skip,
+        list: BodyRef { digest: Digest([1; 32]), len: 21 },
+        position: Seq(1),
+        phase: ReplayPhase::Finished(Ended::Completed),
+        outcomes: vec![ItemOutcome::Replayed; 5_000],
+        settled: 5_000,
+        planned_at: Timestamp(1),
+        ended_at: Some(Timestamp(2)),
+        seqs: vec![Seq(1)],
+    }
+}
+
 fn callback(n: u8) -> (CallbackId, CallbackRow) {
     let row = CallbackRow {
         namespace: namespace(),
@@ -264,6 +285,7 @@ fn rows_and_bodies_of_every_size_come_back(store: &dyn Store) {
         after: vec![(reach(1), Seq(2)), (reach(1), Seq(3))],
         keys: vec![(namespace(), Arc::clone(&key), binding(1))],
         batches: vec![batch()],
+        replays: vec![replay(1).into(), replay(2).into()],
         callbacks: vec![callback(1)],
     };
     store.append(&commit).unwrap();
@@ -285,6 +307,11 @@ fn rows_and_bodies_of_every_size_come_back(store: &dyn Store) {
     assert_eq!(store.key(&Namespace::new("team-b").unwrap(), &key).unwrap(), None);
     assert_eq!(store.batch(BatchId([7; 16])).unwrap(), Some(batch()));
     assert_eq!(store.batch(BatchId([8; 16])).unwrap(), None);
+    assert_eq!(store.replay(ReplayId([1; 16])).unwrap(), Some(replay(1)));
+    assert_eq!(store.replay(ReplayId([3; 16])).unwrap(), None);
+    assert_eq!(store.list_replays(&namespace(), None, 9).unwrap(), [replay(2), replay(1)]);
+    assert_eq!(store.list_replays(&namespace(), Some(ReplayId([2; 16])), 1).unwrap(), [replay(1)]);
+    assert!(store.list_replays(&Namespace::new("team-b").unwrap(), None, 9).unwrap().is_empty());
     assert_eq!(store.callback(CallbackId([1; 16])).unwrap(), Some(callback(1).1));
     // A later, shorter row takes the whole place of a longer one.
     let mut again = next(&commit.head, 1);

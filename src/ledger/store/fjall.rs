@@ -29,10 +29,11 @@ use super::{
     AppendError, Body, BodyKey, Commit, FinishedFilter, Head, ReadError, Space, Store, StoredEvent, row, snapfile,
     space,
 };
-use crate::ledger::ids::{BatchId, CallbackId, Digest, Namespace, ReachId, Seq};
+use crate::ledger::ids::{BatchId, CallbackId, Digest, Namespace, ReachId, ReplayId, Seq};
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
+use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 
@@ -151,6 +152,19 @@ impl Store for FjallStore {
 
     fn batch(&self, batch: BatchId) -> Result<Option<Batch>, ReadError> {
         self.spaces.batch(batch)
+    }
+
+    fn replay(&self, replay: ReplayId) -> Result<Option<Replay>, ReadError> {
+        self.spaces.replay(replay)
+    }
+
+    fn list_replays(
+        &self,
+        namespace: &Namespace,
+        before: Option<ReplayId>,
+        limit: usize,
+    ) -> Result<Vec<Replay>, ReadError> {
+        self.spaces.list_replays(namespace, before, limit)
     }
 
     fn callback(&self, callback: CallbackId) -> Result<Option<CallbackRow>, ReadError> {

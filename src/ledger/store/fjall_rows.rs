@@ -12,10 +12,11 @@ use super::codec::{CodecError, decode_row, encode_row};
 use super::fjall_log::Spaces;
 use super::memory::matches;
 use super::{Body, BodyKey, Commit, FinishedFilter, ReadError, row};
-use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, Seq};
+use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, ReplayId, Seq};
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
+use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 
@@ -39,6 +40,12 @@ impl Spaces {
         }
         for settled in &commit.rows.batches {
             put_row(batch, &spaces.rows, &row::batch(settled.id), settled)?;
+        }
+        for ended in &commit.rows.replays {
+            put_row(batch, &spaces.rows, &row::replay(ended.id), &**ended)?;
+            let mut listed = row::replays_of(&ended.namespace);
+            listed.extend_from_slice(&ended.id.0);
+            put(batch, &spaces.rows, &listed, &[]);
         }
         for (id, settled) in &commit.rows.callbacks {
             put_row(batch, &spaces.rows, &row::callback(*id), settled)?;
@@ -113,6 +120,31 @@ impl Spaces {
 
     pub(super) fn batch(&self, batch: BatchId) -> Result<Option<Batch>, ReadError> {
         self.row(&self.db.snapshot(), &self.rows, &row::batch(batch))
+    }
+
+    pub(super) fn replay(&self, replay: ReplayId) -> Result<Option<Replay>, ReadError> {
+        self.row(&self.db.snapshot(), &self.rows, &row::replay(replay))
+    }
+
+    pub(super) fn list_replays(
+        &self,
+        namespace: &Namespace,
+        before: Option<ReplayId>,
+        limit: usize,
+    ) -> Result<Vec<Replay>, ReadError> {
+        let snapshot = self.db.snapshot();
+        let (start, mut end) = (row::replays_of(namespace), row::replays_of(namespace));
+        match before {
+            Some(id) => end.extend_from_slice(&id.0),
+            None => end.extend_from_slice(&[0xff; 17]),
+        }
+        let mut found = Vec::new();
+        for guard in snapshot.range(&self.rows, start..end).rev().take(limit) {
+            let key = guard.key().map_err(|error| read_failed(&error))?;
+            let id = ReplayId(row::id_at_end(&key).map_err(|error| ReadError::Io(error.to_string()))?);
+            found.extend(self.row(&snapshot, &self.rows, &row::replay(id))?);
+        }
+        Ok(found)
     }
 
     pub(super) fn callback(&self, callback: CallbackId) -> Result<Option<CallbackRow>, ReadError> {

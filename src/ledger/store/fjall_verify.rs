@@ -272,7 +272,7 @@ impl Walk<'_> {
 
     /// Rows are derived: what the fold says must be in the store.
     fn rows(&mut self, at: Seq) -> Result<(), ReadError> {
-        let Departures { tasks, after, batches, keys, callbacks: _ } = self.state.sealed(self.report.head.seq);
+        let Departures { tasks, after, batches, replays, keys, callbacks: _ } = self.state.sealed(self.report.head.seq);
         self.state.forget_up_to(at);
         for task in tasks {
             self.report.finished += 1;
@@ -296,6 +296,11 @@ impl Walk<'_> {
         for batch in batches {
             if self.store.batch(batch.id)?.as_ref() != Some(&batch) {
                 self.report.note(Some(at), self.ledger, format!("the row of {} is missing or another", batch.id));
+            }
+        }
+        for replay in replays {
+            if self.store.replay(replay.id)?.as_ref() != Some(&replay) {
+                self.report.note(Some(at), self.ledger, format!("the row of {} is missing or another", replay.id));
             }
         }
         for (namespace, key, binding) in keys {

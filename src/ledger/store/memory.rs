@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::decode_commit;
 use super::{AppendError, Body, BodyKey, Commit, FinishedFilter, Head, ReadError, Rows, Space, Store, StoredEvent};
-use crate::ledger::ids::{BatchId, CallbackId, Digest, Namespace, ReachId, Seq};
+use crate::ledger::ids::{BatchId, CallbackId, Digest, Namespace, ReachId, ReplayId, Seq};
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
+use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 
@@ -61,6 +62,7 @@ struct Contents {
     after: BTreeMap<ReachId, Vec<Seq>>,
     keys: BTreeMap<(Namespace, Text), KeyBinding>,
     batches: BTreeMap<BatchId, Batch>,
+    replays: BTreeMap<ReplayId, Arc<Replay>>,
     callbacks: BTreeMap<CallbackId, CallbackRow>,
     bodies: BTreeMap<BodyKey, Body>,
     snapshots: Vec<(Seq, Digest, Arc<[u8]>)>,
@@ -142,7 +144,7 @@ impl Clone for MemoryStore {
 impl Contents {
     fn take(&mut self, commit: Arc<Commit>) {
         let place = self.commits.len();
-        let Rows { finished, after, keys, batches, callbacks } = &commit.rows;
+        let Rows { finished, after, keys, batches, replays, callbacks } = &commit.rows;
         for (index, task) in finished.iter().enumerate() {
             self.finished.insert(task.id(), (place, index));
         }
@@ -153,6 +155,7 @@ impl Contents {
             self.keys.insert((namespace.clone(), key.clone()), binding.clone());
         }
         self.batches.extend(batches.iter().map(|batch| (batch.id, batch.clone())));
+        self.replays.extend(replays.iter().map(|replay| (replay.id, Arc::clone(replay))));
         self.callbacks.extend(callbacks.iter().cloned());
         self.bodies.extend(commit.bodies.iter().cloned());
         self.firsts.insert(commit.expected.seq.next(), place);
@@ -278,6 +281,25 @@ impl Store for MemoryStore {
 
     fn batch(&self, batch: BatchId) -> Result<Option<Batch>, ReadError> {
         Ok(self.lock().contents.batches.get(&batch).cloned())
+    }
+
+    fn replay(&self, replay: ReplayId) -> Result<Option<Replay>, ReadError> {
+        Ok(self.lock().contents.replays.get(&replay).map(|replay| Replay::clone(replay)))
+    }
+
+    fn list_replays(
+        &self,
+        namespace: &Namespace,
+        before: Option<ReplayId>,
+        limit: usize,
+    ) -> Result<Vec<Replay>, ReadError> {
+        let inner = self.lock();
+        let rows = inner.contents.replays.iter().rev();
+        Ok(rows
+            .filter(|(id, row)| before.is_none_or(|before| **id < before) && row.namespace == *namespace)
+            .take(limit)
+            .map(|(_, row)| Replay::clone(row))
+            .collect())
     }
 
     fn callback(&self, callback: CallbackId) -> Result<Option<CallbackRow>, ReadError> {

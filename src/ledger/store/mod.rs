@@ -52,11 +52,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ids::{BatchId, Boot, CallbackId, Digest, Lineage, Namespace, ReachId, Seq};
+use crate::ledger::ids::{BatchId, Boot, CallbackId, Digest, Lineage, Namespace, ReachId, ReplayId, Seq};
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::event::{Event, EventBody};
+use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Timestamp;
@@ -116,9 +117,16 @@ impl BodyKey {
             EventBody::TaskRefused(e) if e.reason.is_some() => (e.task, BodyKind::Reason, 0),
             // Drawn like a task's id and never one.
             EventBody::BatchClosed(e) => (ReachId(e.batch.0), BodyKind::Result, 0),
+            EventBody::ReplayPlanned(e) => return Some(Self::list_of(e.replay)),
             _ => return None,
         };
         Some(Self::Task { task, kind, attempt })
+    }
+
+    /// Where the list of a plan's items lies: under its id, which is drawn like a task's and never one.
+    #[must_use]
+    pub const fn list_of(replay: ReplayId) -> Self {
+        Self::Task { task: ReachId(replay.0), kind: BodyKind::Result, attempt: 0 }
     }
 }
 
@@ -182,6 +190,8 @@ pub struct Rows {
     pub keys: Vec<(Namespace, Text, KeyBinding)>,
     /// Settled batches.
     pub batches: Vec<Batch>,
+    /// Replay plans that have ended.
+    pub replays: Vec<Arc<Replay>>,
     /// Settled callbacks that were not delivered, or that settled again after a redrive.
     pub callbacks: Vec<(CallbackId, CallbackRow)>,
 }
@@ -313,6 +323,23 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`ReadError`] when the disk fails.
     fn batch(&self, batch: BatchId) -> Result<Option<Batch>, ReadError>;
+
+    /// A replay plan that has ended.
+    ///
+    /// # Errors
+    /// [`ReadError`] when the disk fails.
+    fn replay(&self, replay: ReplayId) -> Result<Option<Replay>, ReadError>;
+
+    /// At most `limit` of them in a namespace, newest first, below `before`.
+    ///
+    /// # Errors
+    /// [`ReadError`] when the disk fails.
+    fn list_replays(
+        &self,
+        namespace: &Namespace,
+        before: Option<ReplayId>,
+        limit: usize,
+    ) -> Result<Vec<Replay>, ReadError>;
 
     /// A settled callback that was not delivered.
     ///

@@ -24,7 +24,7 @@
 use super::chunk::MAX_VALUE;
 use super::codec::{CodecError, array, be_u32, crc};
 use super::{Body, BodyKey, BodyKind, FinishedFilter};
-use crate::ledger::ids::{AgentId, BatchId, CallbackId, Namespace, ReachId, Seq, SessionId};
+use crate::ledger::ids::{AgentId, BatchId, CallbackId, Namespace, ReachId, ReplayId, Seq, SessionId};
 use crate::ledger::machine::task::Task;
 
 const LENGTH_LEN: usize = 4;
@@ -63,6 +63,16 @@ pub(super) fn key(namespace: &Namespace, key: &str) -> Vec<u8> {
 /// `rows`: a batch.
 pub(super) fn batch(batch: BatchId) -> Vec<u8> {
     joined(&[b"b", &batch.0])
+}
+
+/// `rows`: a replay plan.
+pub(super) fn replay(replay: ReplayId) -> Vec<u8> {
+    joined(&[b"p", &replay.0])
+}
+
+/// `rows`: where the plans of a namespace begin.
+pub(super) fn replays_of(namespace: &Namespace) -> Vec<u8> {
+    joined(&[b"q", namespace.as_str().as_bytes(), &[0]])
 }
 
 /// `rows`: a callback.

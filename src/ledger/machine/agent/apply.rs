@@ -149,7 +149,7 @@ pub(in crate::ledger::machine) fn rebuild(state: &mut State) {
     state.draining.clear();
     let namespaces: Vec<_> = state.census.keys().cloned().collect();
     for namespace in namespaces {
-        state.count_in(&namespace, |census| *census = Census { batches: census.batches, ..Census::default() });
+        state.count_in(&namespace, |census| *census = Census { agents: 0, agent_ids: 0, ..*census });
     }
     for agent in agents {
         count(state, &agent);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{access::*, agent::*, batch::*, callback::*, ledger::*, task::*};
+use super::{access::*, agent::*, batch::*, callback::*, ledger::*, replay::*, task::*};
 
 macro_rules! event_kinds {
     ($( $code:literal $name:literal $variant:ident ),* $(,)?) => {
@@ -103,6 +103,8 @@ event_kinds! {
     319 "task-refused" TaskRefused,
     320 "task-schema-checked" TaskSchemaChecked,
     321 "task-stale-report-refused" TaskStaleReportRefused,
+    322 "task-resolved" TaskResolved,
+    323 "task-redriven" TaskRedriven,
     400 "callback-due" CallbackDue,
     401 "callback-attempted" CallbackAttempted,
     402 "callback-delivered" CallbackDelivered,
@@ -113,6 +115,14 @@ event_kinds! {
     500 "batch-opened" BatchOpened,
     501 "batch-closed" BatchClosed,
     502 "batch-settled" BatchSettled,
+    550 "replay-planned" ReplayPlanned,
+    551 "replay-started" ReplayStarted,
+    552 "replay-item-done" ReplayItemDone,
+    553 "replay-item-skipped" ReplayItemSkipped,
+    554 "replay-paused" ReplayPaused,
+    555 "replay-resumed" ReplayResumed,
+    556 "replay-rate-changed" ReplayRateChanged,
+    557 "replay-finished" ReplayFinished,
     600 "token-created" TokenCreated,
     601 "token-rotated" TokenRotated,
     602 "token-revoked" TokenRevoked,

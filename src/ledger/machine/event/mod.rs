@@ -19,11 +19,14 @@ pub mod batch;
 pub mod callback;
 mod kinds;
 pub mod ledger;
+pub mod replay;
 pub mod task;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ids::{AgentId, BatchId, Incarnation, Namespace, ReachId, Seq, SessionId, TokenId, TraceContext};
+use crate::ledger::ids::{
+    AgentId, BatchId, Incarnation, Namespace, ReachId, ReplayId, Seq, SessionId, TokenId, TraceContext,
+};
 use crate::ledger::machine::callback::{CallbackState, CallbackSubject};
 use crate::ledger::machine::task::OutcomeKind;
 use crate::ledger::machine::task::spec::Text;
@@ -36,6 +39,7 @@ pub use callback::*;
 pub(crate) use kinds::for_each_event_body;
 pub use kinds::{EventBody, EventKind};
 pub use ledger::*;
+pub use replay::*;
 pub use task::*;
 
 /// Who did it (R-AUD-4).
@@ -253,7 +257,17 @@ impl EventBody {
             Self::TaskRefused(e) => Some(e.task),
             Self::TaskSchemaChecked(e) => Some(e.task),
             Self::TaskStaleReportRefused(e) => Some(e.task),
-            Self::AgentSlotFreed(_)
+            Self::TaskResolved(e) => Some(e.task),
+            Self::TaskRedriven(e) => Some(e.task),
+            Self::ReplayPlanned(_)
+            | Self::ReplayStarted(_)
+            | Self::ReplayItemDone(_)
+            | Self::ReplayItemSkipped(_)
+            | Self::ReplayPaused(_)
+            | Self::ReplayResumed(_)
+            | Self::ReplayRateChanged(_)
+            | Self::ReplayFinished(_)
+            | Self::AgentSlotFreed(_)
             | Self::AgentTold(_)
             | Self::LineageStarted(_)
             | Self::HubStarted(_)
@@ -285,6 +299,23 @@ impl EventBody {
                 Some(CallbackSubject::Task(task)) => Some(task),
                 Some(CallbackSubject::Batch(_)) | None => None,
             },
+        }
+    }
+
+    /// The replay plan that it concerns, if any.
+    #[must_use]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "asks about a plan's own kinds only")]
+    pub const fn replay(&self) -> Option<ReplayId> {
+        match self {
+            Self::ReplayPlanned(e) => Some(e.replay),
+            Self::ReplayStarted(e) => Some(e.replay),
+            Self::ReplayItemDone(e) => Some(e.replay),
+            Self::ReplayItemSkipped(e) => Some(e.replay),
+            Self::ReplayPaused(e) => Some(e.replay),
+            Self::ReplayResumed(e) => Some(e.replay),
+            Self::ReplayRateChanged(e) => Some(e.replay),
+            Self::ReplayFinished(e) => Some(e.replay),
+            _ => None,
         }
     }
 

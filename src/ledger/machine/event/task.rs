@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::{AlreadyDone, Explanation, QueuedWhy, ReportKind, RetryWhy, StaleWhy, Started};
-use crate::ledger::ids::{AgentId, AttemptNo, Digest, Incarnation, LeaseDigest, ReachId};
+use crate::ledger::ids::{AgentId, AttemptNo, Digest, Incarnation, LeaseDigest, ReachId, ReplayId, TokenId};
 use crate::ledger::machine::task::Failure;
+use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::spec::{BodyRef, SchemaVerdicts, Submission, Text};
 use crate::ledger::machine::task::status::{Delivery, OrphanCause, SlowCause};
 use crate::ledger::time::Timestamp;
@@ -225,5 +226,29 @@ event_structs! {
         why: StaleWhy,
         /// Digest of what was refused.
         content: Digest,
+    }
+    /// An operator decided on a task that nobody could decide on; what follows says the next event.
+    TaskResolved {
+        /// Which task.
+        task: ReachId,
+        /// Which attempt.
+        attempt: AttemptNo,
+        /// What was decided.
+        resolution: Resolution,
+        /// Why, in the operator's words.
+        reason: Text,
+    }
+    /// An ended task was made anew: it stays what it is, and the two name each other.
+    TaskRedriven {
+        /// The ended task.
+        task: ReachId,
+        /// The new one; its submission is the event before.
+        successor: ReachId,
+        /// Who submitted the ended one: agents serve the new one for the same caller.
+        submitter: Option<TokenId>,
+        /// By which plan, if by one.
+        replay: Option<ReplayId>,
+        /// Why, in the operator's words; a plan has its own.
+        reason: Option<Text>,
     }
 }

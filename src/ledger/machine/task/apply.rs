@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use crate::ledger::ids::{AttemptNo, Digest, LeaseDigest};
 use crate::ledger::machine::event::{
-    Actor, Event, EventBody, RetryWhy, Started, TaskAttemptFailed, TaskDispatched, TaskProgressed, TaskSubmitted,
-    TaskSucceeded,
+    Actor, Event, EventBody, RetryWhy, Started, TaskAttemptFailed, TaskDispatched, TaskProgressed, TaskRedriven,
+    TaskSubmitted, TaskSucceeded,
 };
 use crate::ledger::machine::step::ImpossibleTransition;
 use crate::ledger::machine::task::deadline;
 use crate::ledger::machine::task::deadline::{first_status, queued};
+use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::retry::failure;
 use crate::ledger::machine::task::spec::SchemaVerdicts;
 use crate::ledger::machine::task::status::{Acked, Lease, OrphanCause, SlowCause, Status, StatusKind};
@@ -32,6 +33,7 @@ pub(in crate::ledger::machine) fn apply(state: &mut State, event: &Event) -> Res
     match &event.body {
         EventBody::TaskSubmitted(body) => submitted(state, event, body),
         EventBody::TaskStaleReportRefused(body) if !state.tasks.contains_key(&body.task) => Ok(()),
+        EventBody::TaskRedriven(body) => redriven(state, event, body),
         body => {
             let id = body.task().ok_or_else(|| ImpossibleTransition::of(event, "not a task's event"))?;
             state.change_task(id, event, |task| moved(task, event))?;
@@ -187,7 +189,10 @@ fn next(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<Option<S
         EventBody::TaskApproved(_) => {
             Some(Status::Scheduled { until: task.spec.not_before.map_or(event.at, |until| until.max(event.at)) })
         }
-        EventBody::TaskReplayed(_) => Some(Status::Retrying { until: event.at }),
+        EventBody::TaskReplayed(_) => {
+            task.avoid = lease.map(|lease| lease.agent);
+            Some(Status::Retrying { until: event.at })
+        }
         _ => end_or_note(task, event, lease)?,
     };
     Ok(next)
@@ -238,6 +243,8 @@ fn end_or_note(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<O
             learn(&mut task.schemas, &body.verdicts);
             None
         }
+        EventBody::TaskResolved(body) => resolved(task, body.resolution),
+        EventBody::TaskRedriven(_) => None,
         EventBody::TaskStaleReportRefused(_) => {
             task.stale_reports = task.stale_reports.saturating_add(1);
             None
@@ -245,6 +252,33 @@ fn end_or_note(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<O
         _ => return Err(ImpossibleTransition::of(event, "not a task's move")),
     };
     Ok(next)
+}
+
+/// An operator who waits puts the slow-reach policy out of force; the other decisions have events of their own.
+fn resolved(task: &Task, resolution: Resolution) -> Option<Status> {
+    match (&task.status, resolution) {
+        (Status::SlowReach { lease, acked, cause, .. }, Resolution::Wait) => {
+            Some(Status::SlowReach { lease: lease.clone(), acked: *acked, cause: *cause, act_at: None })
+        }
+        (_, Resolution::Wait | Resolution::HandOver | Resolution::Fail) => None,
+    }
+}
+
+/// Links an ended task, which may have left memory, with the one that was made of it right before.
+fn redriven(state: &mut State, event: &Event, body: &TaskRedriven) -> Result<(), ImpossibleTransition> {
+    if state.redriven_as(body.task).is_some() {
+        return Err(ImpossibleTransition::of(event, "it was made anew before"));
+    }
+    if state.tasks.contains_key(&body.task) {
+        state.change_task(body.task, event, |task| moved(task, event))?;
+    }
+    let submitter = body.submitter.clone();
+    state.change_task(body.successor, event, |task| {
+        task.submitter = submitter;
+        Ok(())
+    })?;
+    state.link(body.task, body.successor);
+    Ok(())
 }
 
 fn is_acked(task: &Task) -> bool {

@@ -15,9 +15,11 @@ use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{
     EventBody, QueuedWhy, TaskApproved, TaskCancelled, TaskQueued, TaskRefused, TaskSchemaChecked,
 };
+use crate::ledger::machine::replay::order::RedriveOrder;
+use crate::ledger::machine::task::redrive::{NoRedrive, Redrive, redrive};
 use crate::ledger::machine::task::spec::{BodyRef, SchemaVerdicts};
 use crate::ledger::machine::task::status::StatusKind;
-use crate::ledger::machine::task::{Task, dispatch, report, submit, timer};
+use crate::ledger::machine::task::{Task, dispatch, report, resolve, submit, timer};
 use crate::ledger::machine::{Fact, State};
 use crate::ledger::time::Timestamp;
 
@@ -41,6 +43,11 @@ pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal, now
             Ok(task) => dispatch::replay(task),
             Err(reason) => Decision::refuse(reason),
         },
+        Command::ResolveTask { task, resolution, reason } => match live(state, proposal, *task) {
+            Ok(task) => resolve::resolve(task, *resolution, reason),
+            Err(reason) => Decision::refuse(reason),
+        },
+        Command::RedriveTask(order) => redrive_one(state, proposal, order, now),
         Command::CancelTask { task, reason, fact } => match known(state, proposal, *task, fact.as_ref()) {
             Some(task) => cancel(task, reason.as_ref()),
             None => Decision::refuse(Rejection::TaskUnknown),
@@ -97,6 +104,32 @@ fn cancel(task: &Task, reason: Option<&BodyRef>) -> Decision {
     }
     let cancelled = TaskCancelled { task: task.id(), reason: reason.cloned() };
     Decision::accept(vec![cancelled.into()], Answer::Task { state: StatusKind::Cancelled })
+}
+
+/// One ended task anew, by an operator's word.
+fn redrive_one(state: &State, proposal: &Proposal, order: &RedriveOrder, now: Timestamp) -> Decision {
+    let Some(namespace) = &proposal.namespace else { return Decision::refuse(Rejection::TaskUnknown) };
+    let order = Redrive {
+        task: order.task,
+        successor: order.successor,
+        may_have_run: order.may_have_run,
+        before: order.before.as_ref(),
+        correction: order.correction.as_ref(),
+        replay: None,
+        reason: Some(order.reason.clone()),
+    };
+    match redrive(state, namespace, &order, now) {
+        Ok(made) => Decision::accept(made.events, Answer::Task { state: made.state }),
+        Err(why) => Decision::refuse(match why {
+            NoRedrive::Unknown => Rejection::TaskUnknown,
+            NoRedrive::NotEnded { state } | NoRedrive::WrongEnd { state } => Rejection::NotRedrivable { state },
+            NoRedrive::Already { successor } => Rejection::AlreadyRedriven { successor },
+            NoRedrive::Superseded { by } => Rejection::Superseded { by },
+            NoRedrive::MayHaveRun => Rejection::MayHaveRun,
+            NoRedrive::PayloadErased => Rejection::PayloadErased,
+            NoRedrive::Refused(reason) => reason,
+        }),
+    }
 }
 
 /// R-SUB-9. A task that is also `not_before` waits for that as well.

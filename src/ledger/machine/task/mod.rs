@@ -9,6 +9,7 @@
 //! | `apply.rs` | the moves: event in, state changed; no rules |
 //! | `retry.rs` | may it be retried, and when |
 //! | `deadline.rs` | reach, work, wait, lifetime |
+//! | `redrive.rs`, `resolve.rs` | an ended task made anew; an operator's word on one that nothing else can decide |
 
 pub mod spec;
 pub mod status;
@@ -18,7 +19,9 @@ pub(in crate::ledger::machine) mod apply;
 pub mod deadline;
 pub(in crate::ledger::machine) mod decide;
 mod dispatch;
+pub mod redrive;
 mod report;
+pub mod resolve;
 mod retry;
 mod submit;
 mod timer;

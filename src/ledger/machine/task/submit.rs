@@ -91,6 +91,32 @@ fn admit(
     Ok((recorded, deadline))
 }
 
+/// A task made of an ended one: it waits for room like any other (semantics 22), and its payload must still fit.
+pub(super) fn admit_again(
+    state: &State,
+    namespace: &Namespace,
+    mut submission: Submission,
+    now: Timestamp,
+) -> Result<Submission, Rejection> {
+    if state.task(submission.reach_id).is_some() {
+        return Err(Rejection::IdTaken);
+    }
+    // Whoever offered it may come back: the ended task was taken in once.
+    submission.absent_agents = AbsentAgents::Wait;
+    let entry = state.catalog().of(namespace, &submission.capability);
+    if let Some(entry) = entry {
+        check_schemas(entry, &submission)?;
+        if entry.sensitive == Sensitive::Yes {
+            submission.approval = Approval::Needed;
+        }
+    }
+    check_bounds(state, namespace, &submission, now)?;
+    if let Some(entry) = entry {
+        check_pending(state, entry, (namespace, &submission), now)?;
+    }
+    Ok(submission)
+}
+
 fn check_batch(state: &State, namespace: &Namespace, submission: &Submission) -> Result<(), Rejection> {
     let Some((id, _)) = submission.batch else { return Ok(()) };
     let batch = state.batch(id).filter(|batch| batch.namespace == *namespace).ok_or(Rejection::BatchUnknown)?;

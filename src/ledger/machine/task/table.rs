@@ -68,11 +68,14 @@ const MOVES: &[(Option<S>, E, S, &str)] = &[
     (Some(S::SlowReach), E::TaskReleased, S::Retrying, "given back"),
     (Some(S::SlowReach), E::TaskDeadLettered, S::DeadLetter, "its slow-reach policy gives up"),
     (Some(S::SlowReach), E::TaskOrphaned, S::Orphaned, "its agent is gone"),
+    (Some(S::SlowReach), E::TaskResolved, S::SlowReach, "an operator decided; what was decided follows"),
+    (Some(S::SlowReach), E::TaskReplayed, S::Retrying, "handed over by an operator's word: its lease ends"),
     (Some(S::Retrying), E::TaskRetryScheduled, S::Retrying, "the delay before the next try"),
     (Some(S::Retrying), E::TaskQueued, S::Queued, "the delay is over, or there is none"),
     (Some(S::Retrying), E::TaskDeadLettered, S::DeadLetter, "out of retries, never reached, or its payload is lost"),
     (Some(S::Orphaned), E::TaskOrphaned, S::Orphaned, "the ledger's end was lost: its lease is void"),
     (Some(S::Orphaned), E::TaskReclaimed, S::Processing, "its own agent came back first"),
+    (Some(S::Orphaned), E::TaskResolved, S::Orphaned, "an operator decided; what was decided follows"),
     (Some(S::Orphaned), E::TaskReplayed, S::Retrying, "replayed: the old lease ends, the queue follows"),
     (Some(S::Orphaned), E::TaskSucceeded, S::Succeeded, "a late success under the still valid lease"),
     (Some(S::Orphaned), E::TaskFailed, S::Failed, "a late failure under the still valid lease"),
@@ -108,7 +111,13 @@ pub fn rows() -> impl Iterator<Item = Row> {
         to: from,
         why: "an old lease spoke; audit only, allowed after the end",
     });
-    particular.chain(general).chain(after)
+    let redriven = [S::Failed, S::DeadLetter, S::Expired].into_iter().map(|from| Row {
+        from: Some(from),
+        event: E::TaskRedriven,
+        to: from,
+        why: "made anew under another id; it stays what it is",
+    });
+    particular.chain(general).chain(after).chain(redriven)
 }
 
 /// The rows of one event from one state: more than one where the event's data say which holds.
@@ -144,6 +153,7 @@ pub(super) const fn fenced_attempt(body: &EventBody) -> Option<AttemptNo> {
         EventBody::TaskOrphaned(e) => Some(e.attempt),
         EventBody::TaskReplayed(e) => Some(e.attempt),
         EventBody::TaskReleased(e) => Some(e.attempt),
+        EventBody::TaskResolved(e) => Some(e.attempt),
         EventBody::TaskSucceeded(e) => Some(e.attempt),
         EventBody::TaskFailed(e) => Some(e.attempt),
         _ => None,

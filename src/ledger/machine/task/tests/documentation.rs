@@ -1,7 +1,11 @@
 use super::*;
 use crate::ledger::machine::event::*;
+use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::status::{Acked, Lease, OrphanCause, SlowCause, Status};
 use crate::ledger::machine::task::table;
+
+/// Another task, of which the tested one may be the origin.
+const SUCCESSOR: ReachId = ReachId([0x33; 16]);
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/state-machine.md");
 
@@ -79,6 +83,8 @@ fn samples() -> Vec<EventBody> {
         TaskRetryScheduled { task, why: RetryWhy::AttemptFailed, until: at }.into(),
         TaskOrphaned { task, attempt, cause: OrphanCause::AgentLost }.into(),
         TaskReplayed { task, attempt }.into(),
+        TaskResolved { task, attempt, resolution: Resolution::HandOver, reason: "seen".into() }.into(),
+        TaskRedriven { task, successor: SUCCESSOR, submitter: None, replay: None, reason: None }.into(),
         TaskReleased { task, attempt, outcome: digest }.into(),
         TaskSucceeded {
             task,
@@ -111,7 +117,7 @@ fn samples() -> Vec<EventBody> {
 
 #[test]
 fn every_state_takes_exactly_the_events_that_the_table_has_a_row_for_and_lands_where_it_says() {
-    let base = Play::working(submission(TASK));
+    let base = Play::working(submission(TASK)).act(submit(submission(SUCCESSOR)));
     let kinds: Vec<EventKind> = samples().iter().map(EventBody::kind).collect();
     let all = EventKind::ALL.iter().filter(|kind| kind.name().starts_with("task-"));
     assert!(all.clone().all(|kind| kinds.contains(kind)), "a kind has no sample");

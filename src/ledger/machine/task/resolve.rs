@@ -1,0 +1,69 @@
+//! An operator's word on a task that nothing else can decide: slow, or orphaned and held (S9, S10, R-REC-5).
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::machine::decision::{Answer, Decision, Rejection};
+use crate::ledger::machine::event::QueuedWhy;
+use crate::ledger::machine::event::{EventBody, TaskQueued, TaskReplayed, TaskResolved};
+use crate::ledger::machine::task::retry::{dead_letter, failure};
+use crate::ledger::machine::task::spec::Text;
+use crate::ledger::machine::task::status::StatusKind;
+use crate::ledger::machine::task::{FailureClass, Task};
+
+/// What an operator can decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resolution {
+    /// Back to the queue for another agent, idempotent or not: the old lease ends.
+    HandOver,
+    /// Give it up: `dead-letter`.
+    Fail,
+    /// Wait for the late result until the deadline, whatever its policy says; for slow tasks only.
+    Wait,
+}
+
+impl Resolution {
+    /// Every resolution.
+    pub const ALL: [Self; 3] = [Self::HandOver, Self::Fail, Self::Wait];
+
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HandOver => "hand-over",
+            Self::Fail => "fail",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+/// Decides an operator's word.
+pub(super) fn resolve(task: &Task, resolution: Resolution, reason: &Text) -> Decision {
+    let state = task.status.kind();
+    let is_slow = state == StatusKind::SlowReach;
+    let decidable = is_slow || (state == StatusKind::Orphaned && resolution != Resolution::Wait);
+    if !decidable {
+        return Decision::refuse(Rejection::NotResolvable { state });
+    }
+    let resolved = TaskResolved { task: task.id(), attempt: task.attempt, resolution, reason: reason.clone() };
+    let mut events: Vec<EventBody> = vec![resolved.into()];
+    let state = match resolution {
+        Resolution::HandOver => {
+            events.extend(replayed_by_word(task));
+            StatusKind::Queued
+        }
+        Resolution::Fail => {
+            let class = if is_slow { FailureClass::AgentTimeout } else { FailureClass::AgentCrash };
+            events.push(dead_letter(task, failure(class, "resolved-by-operator")));
+            StatusKind::DeadLetter
+        }
+        Resolution::Wait => state,
+    };
+    Decision::accept(events, Answer::Task { state })
+}
+
+/// Back to the queue by an operator's word; the old lease ends.
+#[must_use]
+pub(in crate::ledger::machine) fn replayed_by_word(task: &Task) -> Vec<EventBody> {
+    let replayed = TaskReplayed { task: task.id(), attempt: task.attempt };
+    vec![replayed.into(), TaskQueued { task: task.id(), why: QueuedWhy::Replayed }.into()]
+}
