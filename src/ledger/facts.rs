@@ -130,10 +130,9 @@ pub fn redriven_as(id: ReachId, later: &[Seq], store: &dyn Store) -> Result<Opti
 /// [`ReadError`] when the disk fails.
 pub fn redrive_of(task: &Task, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
     let Some(second) = task.seqs.get(1) else { return Ok(None) };
-    Ok(store.event(*second)?.and_then(|stored| match stored.event.body {
-        EventBody::TaskRedriven(body) if body.successor == task.id() => Some(body.task),
-        _ => None,
-    }))
+    let Some(stored) = store.event(*second)? else { return Ok(None) };
+    let EventBody::TaskRedriven(body) = stored.event.body else { return Ok(None) };
+    Ok((body.successor == task.id()).then_some(body.task))
 }
 
 /// A task of the same session that was submitted later and has succeeded. One that was made of an older task is as old

@@ -2,10 +2,11 @@
 //! its planners by the hub.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ids::{AgentKey, Incarnation};
+use crate::ledger::ids::{AgentKey, Incarnation, ReplayId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::event::Event;
@@ -81,6 +82,13 @@ pub enum Note {
     ClaimClosed {
         /// Which claim.
         claim: ClaimId,
+    },
+    /// The list of a running plan's items, read from its body by a shell.
+    Listed {
+        /// Which plan.
+        replay: ReplayId,
+        /// Its list, as bytes that fit the digest in the ledger.
+        list: Arc<[u8]>,
     },
     /// The sequencer's own cycle lagged: silence in that time is not held against agents (semantics 3).
     Lagged {

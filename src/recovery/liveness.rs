@@ -104,6 +104,7 @@ impl Liveness {
                 }
             }
             Note::Lagged { by } => self.lag = Millis(self.lag.0.saturating_add(by.0)),
+            Note::Listed { .. } => {}
         }
     }
 

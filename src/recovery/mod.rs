@@ -7,12 +7,17 @@
 //! - An agent's silence: [`liveness`] proposes `unhealthy`, then `lost`; the ledger orphans what it held; [`orphan`]
 //!   proposes the replays, as fast as [`pace`] lets it.
 //!
+//! - An operator's word: [`select`] picks, a plan is frozen with its [`list`], and each item has its turn at the plan's
+//!   rate.
+//!
 //! Deliberately absent: which task may be replayed. The ledger decides that for each, at the moment of its replay.
 
 pub mod boot;
+pub mod list;
 pub mod liveness;
 pub mod orphan;
 pub mod pace;
+pub mod select;
 
 #[cfg(test)]
 mod properties;

@@ -218,6 +218,7 @@ impl World {
             | Answer::Dispatched { .. }
             | Answer::Reported { .. }
             | Answer::Task { .. }
+            | Answer::Replay { .. }
             | Answer::BatchOpened
             | Answer::BatchClosed
             | Answer::Done => None,

@@ -126,6 +126,7 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
 ///
 /// # Errors
 /// [`ImpossibleTransition`] when the event cannot follow on this state.
+#[expect(clippy::too_many_lines, reason = "the index of every kind: each arm is one call")]
 pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransition> {
     if event.seq != state.seq.next() {
         return Err(ImpossibleTransition::of(event, format!("the state stands at seq {}", state.seq)));

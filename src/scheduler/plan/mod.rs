@@ -402,7 +402,7 @@ impl Planner for Scheduler {
                     self.touch(state, &agent);
                 }
             }
-            Note::Lagged { .. } => {}
+            Note::Lagged { .. } | Note::Listed { .. } => {}
         }
     }
 

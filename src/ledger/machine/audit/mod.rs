@@ -230,18 +230,7 @@ impl Life {
                 self.maybe_started = true;
                 self.place = Place::Orphaned;
             }
-            EventBody::TaskReplayed(_) => {
-                // An operator's event, with its actor, allows the next epoch; else its recorded policy must.
-                let by_word = matches!(event.actor, Actor::Token(_));
-                if self.place != Place::Orphaned && !(by_word && self.slow) {
-                    found.push(("S9", "replayed, but no orphan".to_owned()));
-                }
-                if self.spec.orphan == OrphanPolicy::Hold && !by_word {
-                    found.push(("S10", "a held orphan is replayed".to_owned()));
-                }
-                self.maybe_started = false;
-                self.wait(event.at);
-            }
+            EventBody::TaskReplayed(_) => self.replayed(event, found),
             EventBody::TaskApproved(_) => {
                 self.place = Place::Waiting;
             }
@@ -255,6 +244,19 @@ impl Life {
         if matches!(event.body, EventBody::TaskExpired(_)) && event.at < self.deadline {
             found.push(("L1", "expired before its deadline".to_owned()));
         }
+    }
+
+    /// An operator's event, with its actor, allows the next epoch; else its recorded policy must.
+    fn replayed(&mut self, event: &Event, found: &mut Found) {
+        let by_word = matches!(event.actor, Actor::Token(_));
+        if self.place != Place::Orphaned && !(by_word && self.slow) {
+            found.push(("S9", "replayed, but no orphan".to_owned()));
+        }
+        if self.spec.orphan == OrphanPolicy::Hold && !by_word {
+            found.push(("S10", "a held orphan is replayed".to_owned()));
+        }
+        self.maybe_started = false;
+        self.wait(event.at);
     }
 
     /// S3: whatever speaks of an attempt speaks of the current one, and only under a lease.
