@@ -101,15 +101,6 @@ mod tests {
     use crate::ledger::machine::task::OutcomeKind;
     use crate::ledger::store::contract;
 
-    fn ended(kind: StatusKind) -> Task {
-        let mut task = contract::task(1, 0);
-        task.status = match kind {
-            StatusKind::Failed => crate::ledger::machine::task::status::Status::Failed,
-            _ => crate::ledger::machine::task::status::Status::Expired,
-        };
-        task
-    }
-
     #[test]
     fn every_field_narrows_and_an_empty_filter_picks_all_of_the_namespace() {
         let task = contract::task(3, 0);
@@ -139,7 +130,10 @@ mod tests {
 
     #[test]
     fn semantics_40_a_last_word_of_its_agent_is_no_ambiguity_and_its_absence_is() {
-        let mut task = ended(StatusKind::Expired);
+        let mut task = contract::task(1, 0);
+        std::sync::Arc::make_mut(&mut task.spec).idempotence = Idempotence::NotDeclared;
+        (task.acked, task.outcomes, task.reach_outcome) = (None, Vec::new(), None);
+        task.status = crate::ledger::machine::task::status::Status::Expired;
         assert_eq!(judge(&task, MayHaveRun::Skip), Ok(ItemAction::Redrive), "it never started");
         task.acked = Some((crate::ledger::ids::AttemptNo(1), Seq(5)));
         assert_eq!(judge(&task, MayHaveRun::Skip), Err(Skip::MayHaveRun));
