@@ -48,14 +48,15 @@ fn short(digest: &Digest) -> String {
 }
 
 impl From<Rejection> for ApiError {
+    #[expect(clippy::too_many_lines, reason = "the index of every refusal: each arm is one answer")]
     fn from(rejection: Rejection) -> Self {
         match rejection {
-            Rejection::TaskUnknown => Self::absent(Thing::Task),
-            Rejection::AgentUnknown => Self::absent(Thing::Agent),
-            Rejection::BatchUnknown => Self::absent(Thing::Batch),
-            Rejection::CallbackUnknown => Self::absent(Thing::Callback),
-            Rejection::TokenUnknown => Self::absent(Thing::Token),
-            Rejection::ReplayUnknown => Self::absent(Thing::Replay),
+            gone @ (Rejection::TaskUnknown
+            | Rejection::AgentUnknown
+            | Rejection::BatchUnknown
+            | Rejection::CallbackUnknown
+            | Rejection::TokenUnknown
+            | Rejection::ReplayUnknown) => Self::absent(thing_of(&gone)),
             Rejection::IncarnationSuperseded { current } => {
                 Self::new(Code::IncarnationSuperseded, format!("incarnation {} holds this agent id now", current.0))
                     .fact("current_incarnation", current.0)
@@ -126,6 +127,19 @@ impl From<Rejection> for ApiError {
             | Rejection::NotAwaitingApproval { .. }
             | Rejection::MovedOn { .. }) => task_conflict(report),
         }
+    }
+}
+
+/// What there is not.
+#[expect(clippy::wildcard_enum_match_arm, reason = "takes over these only; the caller's match has no such arm")]
+const fn thing_of(gone: &Rejection) -> Thing {
+    match gone {
+        Rejection::AgentUnknown => Thing::Agent,
+        Rejection::BatchUnknown => Thing::Batch,
+        Rejection::CallbackUnknown => Thing::Callback,
+        Rejection::TokenUnknown => Thing::Token,
+        Rejection::ReplayUnknown => Thing::Replay,
+        _ => Thing::Task,
     }
 }
 
@@ -202,7 +216,7 @@ fn no_replay(rejection: Rejection) -> ApiError {
         }
         other => {
             tracing::error!(rejection = ?other, "a rejection without an answer of its own");
-            ApiError::new(Code::Internal, "a refusal without an answer of its own")
+            ApiError::internal()
         }
     }
 }
