@@ -23,18 +23,6 @@ pub enum Form {
     Json,
 }
 
-impl Form {
-    /// Text, not JSON, for the stderr that this process has?
-    #[must_use]
-    pub fn is_text(self) -> bool {
-        match self {
-            Self::Auto => std::io::stderr().is_terminal(),
-            Self::Text => true,
-            Self::Json => false,
-        }
-    }
-}
-
 /// What is logged, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -75,7 +63,11 @@ pub fn start(options: &Options) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(&options.filter)
         .map_err(|error| TelemetryError::Filter { filter: options.filter.clone(), why: error.to_string() })?;
     let terminal = std::io::stderr().is_terminal();
-    let text = options.form.is_text();
+    let text = match options.form {
+        Form::Auto => terminal,
+        Form::Text => true,
+        Form::Json => false,
+    };
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);

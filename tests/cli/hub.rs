@@ -69,7 +69,7 @@ pub(crate) struct Hub {
     /// Where it listens.
     pub(crate) url: String,
     /// What it printed until it was ready.
-    pub(crate) said: Vec<Value>,
+    pub(crate) said: Vec<String>,
 }
 
 impl Hub {
@@ -89,13 +89,11 @@ impl Hub {
         // Held from here on, so that a hub that never gets ready is killed too.
         let mut hub = Self { child, lines, url: String::new(), said: Vec::new() };
         for line in hub.lines.by_ref().map_while(Result::ok) {
-            let said: Value = serde_json::from_str(&line).expect("JSON, like the log of a hub without a terminal");
-            if said.get("message").is_some_and(|message| message == "ready") {
-                let url = said.get("url").and_then(Value::as_str);
-                url.expect("an address").clone_into(&mut hub.url);
+            if let Some(url) = line.strip_prefix("ready: ") {
+                url.clone_into(&mut hub.url);
                 return hub;
             }
-            hub.said.push(said);
+            hub.said.push(line);
         }
         panic!(
             "the hub never became ready: {}",

@@ -1,6 +1,8 @@
 //! With a hub.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use serde_json::json;
 
@@ -28,11 +30,39 @@ fn a_fresh_development_hub_prints_its_token_and_then_that_it_is_ready() {
     let mut command = reach();
     command.args(["serve", "--dev"]);
     let hub = Hub::start(command, &folder.path().join("data"));
-    let token = hub.said.iter().find_map(|line| line["token"].as_str()).expect("a token line");
+    let token = hub.said.iter().find_map(|line| line.strip_prefix("token: ")).expect("a token line");
     assert!(token.len() >= 16);
     let output = reach().env("REACH_URL", &hub.url).env("REACH_TOKEN", token).args(["agents", "list"]).output();
     assert_eq!(code(&output.expect("starts")), 0);
     assert_eq!(hub.stop(), 0);
+}
+
+/// What scripts read from a pipe, as `grep '^ready: '`: the form of the logs, on stderr, is another matter.
+#[test]
+fn stdout_has_plain_token_admin_token_and_ready_lines_whatever_the_form_of_the_logs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for form in [None, Some("auto"), Some("json"), Some("text")] {
+        let data = folder.path().join(form.unwrap_or("default"));
+        let start = |dev: Option<&str>| {
+            let mut command = reach();
+            command.envs(form.map(|form| ("REACH_LOG__FORM", form))).arg("serve").args(dev);
+            command.args(["--listen", "127.0.0.1:0", "--data"]).arg(&data).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut child = command.spawn().expect("starts");
+            let lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+            let said: Vec<String> = lines.take(2).collect();
+            child.kill().expect("it runs");
+            child.wait().expect("it ends");
+            said
+        };
+        let said = start(None);
+        let file = data.join("admin-token");
+        assert_eq!(said[0], format!("admin token: written to {}", file.display()), "{form:?}: {said:?}");
+        let address = said[1].strip_prefix("ready: http://127.0.0.1:").unwrap_or_default();
+        assert!(address.parse::<u16>().is_ok_and(|port| port > 0), "{form:?}: {said:?}");
+        let said = start(Some("--dev"));
+        assert!(said[0].strip_prefix("token: ").is_some_and(|token| token.len() >= 16), "{form:?}: {said:?}");
+        assert!(said[1].starts_with("ready: http://127.0.0.1:"), "{form:?}: {said:?}");
+    }
 }
 
 #[test]
@@ -43,7 +73,7 @@ fn the_first_start_writes_an_admin_token_that_only_its_owner_can_read() {
     command.arg("serve");
     let hub = Hub::start(command, &data);
     let file = data.join("admin-token");
-    assert!(hub.said.iter().any(|line| line["path"] == file.to_str().expect("UTF-8")), "{:?}", hub.said);
+    assert!(hub.said.iter().any(|line| line.contains("admin-token")), "{:?}", hub.said);
     assert_eq!(std::fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
     assert_eq!(
         std::fs::metadata(&data).expect("it is there").permissions().mode() & 0o777,

@@ -66,7 +66,7 @@ impl HubProcess {
             .spawn()
             .expect("the binary starts");
         let lines = BufReader::new(child.stdout.take().expect("its output is piped")).lines();
-        let ready = lines.map_while(Result::ok).find(|line| line.contains("\"message\":\"ready\""));
+        let ready = lines.map_while(Result::ok).find(|line| line.starts_with("ready: "));
         let said = std::fs::read_to_string(folder.join("hub.log")).unwrap_or_default();
         assert!(ready.is_some(), "the hub never became ready: {said}");
         Self { child, folder, port }

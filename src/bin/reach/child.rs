@@ -5,7 +5,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
@@ -120,17 +119,11 @@ impl Hub {
 
 async fn ready_line(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<String> {
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(url) = ready_url(&line) {
-            return Some(url);
+        if let Some(url) = line.strip_prefix("ready: ") {
+            return Some(url.trim().to_owned());
         }
     }
     None
-}
-
-/// Where a hub listens, from the line that says so; its logs go to a file, so it is JSON.
-fn ready_url(line: &str) -> Option<String> {
-    let line: Value = serde_json::from_str(line).ok()?;
-    line.get("url").filter(|_| line.get("message").is_some_and(|said| said == "ready"))?.as_str().map(str::to_owned)
 }
 
 /// The last lines of a log.

@@ -1,6 +1,5 @@
 //! `reach serve`: configuration → hub → signals; and `reach config`, which shows what would hold.
 
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,13 +11,12 @@ use agent_reach::ledger::ids::Namespace;
 use agent_reach::ledger::launch::ClockLeap;
 use agent_reach::telemetry;
 use clap::Args;
-use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::child;
 use crate::client::Secret;
 use crate::exit::{Code, Failure, Outcome, starting};
-use crate::output::{self, Format};
+use crate::output;
 
 /// The namespace that a development hub opens.
 const DEV_NAMESPACE: &str = "dev";
@@ -96,9 +94,7 @@ pub(crate) fn run(serve: &Serve) -> Outcome {
     let leap = if serve.accept_clock { ClockLeap::Accept } else { ClockLeap::Refuse };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("no runtime: {error}")))?;
-    let spoken =
-        if config.log.form.is_text() || std::io::stdout().is_terminal() { Format::Table } else { Format::Json };
-    let ended = runtime.block_on(live(config, dev, leap, (drawn, spoken)));
+    let ended = runtime.block_on(live(config, dev, leap, drawn));
     // A thread that hangs in a failed disk must not keep the process alive (semantics 30).
     runtime.shutdown_timeout(LAST_WAIT);
     ended
@@ -115,32 +111,19 @@ fn dev_token() -> Outcome<(Option<DevToken>, Option<Secret>)> {
     Ok((Some(token), drawn))
 }
 
-/// One line about the start. Where logs are JSON, stdout mostly goes where they go, so it is JSON too.
-fn say(form: Format, what: &str, name: &str, value: &str) {
-    match form {
-        Format::Table => output::data(&format!("{what}: {value}")),
-        Format::Json => output::data(&json!({"level": "INFO", "message": what, name: value}).to_string()),
-    }
-}
-
-async fn live(
-    config: Config,
-    dev: Option<DevToken>,
-    leap: ClockLeap,
-    (drawn, form): (Option<Secret>, Format),
-) -> Outcome {
+async fn live(config: Config, dev: Option<DevToken>, leap: ClockLeap, drawn: Option<Secret>) -> Outcome {
     // Before the hub starts, so that no signal is lost in between.
     let mut stops = Stops::new()?;
     let mut hub = Box::pin(Hub::start(config.hub_options(dev, leap)))
         .await
         .map_err(|error| Failure::Other(starting(&error), format!("the hub does not start: {error}")))?;
     if let Some(token) = &drawn {
-        say(form, "token", "token", token.expose());
+        output::data(&format!("token: {}", token.expose()));
     }
     if let Some(path) = hub.admin_token() {
-        say(form, "admin token written", "path", &path.display().to_string());
+        output::data(&format!("admin token: written to {}", path.display()));
     }
-    say(form, "ready", "url", &format!("http://{}", hub.address()));
+    output::data(&format!("ready: http://{}", hub.address()));
     let failed = tokio::select! {
         () = stops.next() => None,
         fate = hub.failed() => Some(fate),
