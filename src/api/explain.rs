@@ -198,6 +198,7 @@ const fn remedy(reason: Reason) -> &'static str {
         Reason::LoadThreshold => "an agent reports less load",
         Reason::NoFreeSlot => "an agent finishes something",
         Reason::NoOpenClaim => "a pull agent claims work",
+        Reason::Overdue => "an agent without an overdue task of this capability asks for work",
         Reason::Suspect => "an agent without other work is free: the task has broken its agents before",
         Reason::Avoid => "the agent that failed it is tried again when no other can serve",
     }

@@ -202,8 +202,12 @@ impl Roster {
         if let Some(desk) = self.desks.get_mut(no.0) {
             // What an older process held is no longer with its successor.
             let is_same = desk.seat.incarnation == fresh.incarnation;
-            let (reserved, suspects) = (desk.seat.reserved, if is_same { desk.seat.suspects } else { 0 });
-            desk.seat = Seat { reserved, suspects, ..fresh };
+            let reserved = desk.seat.reserved;
+            let (suspects, overdue) = match is_same {
+                true => (desk.seat.suspects, std::mem::take(&mut desk.seat.overdue)),
+                false => (0, BTreeMap::new()),
+            };
+            desk.seat = Seat { reserved, suspects, overdue, ..fresh };
         }
         if moved {
             changed.extend(self.enlist(no));

@@ -2,7 +2,7 @@
 //!
 //! It reads the state, not only the event: several events of one step are observed after all of them were applied.
 
-use crate::ledger::ids::{AgentKey, Incarnation, ReachId};
+use crate::ledger::ids::{AgentKey, Capability, Incarnation, ReachId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::task::Task;
@@ -10,7 +10,7 @@ use crate::ledger::machine::task::status::Status;
 use crate::ledger::time::Timestamp;
 use crate::scheduler::plan::{Scheduler, Settled};
 use crate::scheduler::roster::SeatNo;
-use crate::scheduler::routing::candidate::Suspect;
+use crate::scheduler::routing::candidate::{Suspect, is_overdue};
 use crate::scheduler::vitals::Outcome;
 
 /// Who holds a task, and since when: for latencies and suspects.
@@ -21,6 +21,8 @@ pub(super) struct Holding {
     process: Incarnation,
     seat: SeatNo,
     suspect: Suspect,
+    /// Its capability, while it is over its time there.
+    overdue: Option<Capability>,
     pub(super) dispatched_at: Option<Timestamp>,
     acked_at: Option<Timestamp>,
 }
@@ -68,6 +70,7 @@ impl Scheduler {
                 && self.is_current(old.seat, old.process)
             {
                 self.count_suspect(old.seat, old.suspect, u32::saturating_sub);
+                self.count_overdue(old.seat, (old.overdue.as_ref(), None));
             }
             if let (Some(agent), Some(task)) = (holder.clone(), task) {
                 self.begin_holding(state, task, agent, event.at);
@@ -76,6 +79,37 @@ impl Scheduler {
         for agent in before.iter().chain(holder.iter()) {
             self.touch(state, agent);
         }
+        if let Some(task) = task {
+            self.note_overdue(task);
+        }
+    }
+
+    /// Whether a held task is over its time may have changed (R-SCH-11).
+    fn note_overdue(&mut self, task: &Task) {
+        let now = is_overdue(task).then(|| task.spec.capability.clone());
+        let Some(holding) = self.holdings.get_mut(&task.id()).filter(|holding| holding.overdue != now) else { return };
+        let before = std::mem::replace(&mut holding.overdue, now.clone());
+        let (seat, process) = (holding.seat, holding.process);
+        if self.is_current(seat, process) {
+            self.count_overdue(seat, (before.as_ref(), now.as_ref()));
+        }
+    }
+
+    fn count_overdue(&mut self, seat: SeatNo, (before, now): (Option<&Capability>, Option<&Capability>)) {
+        self.roster.adjust(seat, |desk| {
+            let overdue = &mut desk.seat.overdue;
+            if let Some(before) = before
+                && let Some(count) = overdue.get_mut(before)
+            {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    overdue.remove(before);
+                }
+            }
+            if let Some(now) = now {
+                *overdue.entry(now.clone()).or_insert(0) += 1;
+            }
+        });
     }
 
     pub(super) fn begin_holding(&mut self, state: &State, task: &Task, agent: AgentKey, at: Timestamp) {
@@ -86,8 +120,9 @@ impl Scheduler {
         if self.is_current(seat, process) {
             self.count_suspect(seat, suspect, u32::saturating_add);
         }
-        let holding = Holding { agent, process, seat, suspect, dispatched_at: Some(at), acked_at: None };
+        let holding = Holding { agent, process, seat, suspect, overdue: None, dispatched_at: Some(at), acked_at: None };
         self.holdings.insert(task.id(), holding);
+        self.note_overdue(task);
     }
 
     fn is_current(&self, seat: SeatNo, process: Incarnation) -> bool {

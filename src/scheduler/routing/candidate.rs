@@ -4,6 +4,7 @@
 //! A seat is the handful of figures that a decision needs, kept up to date by the planner, made on the spot by an
 //! explanation; both go through [`exclusion`], so what is explained is what is done.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use semver::{Version, VersionReq};
@@ -13,7 +14,7 @@ use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Agent, Declaration, Health, Offer, Standing, Transport};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{Requires, SchemaVerdicts, Submission};
-use crate::ledger::machine::task::status::Delivery;
+use crate::ledger::machine::task::status::{Delivery, Status};
 use crate::scheduler::vitals::Pulse;
 
 /// From so many interruptions on a task is a suspect (semantics 9).
@@ -159,6 +160,8 @@ reasons! {
     NoOpenClaim "no-open-claim"
     /// It holds a suspect, or the task is one and another agent is free of neighbours (semantics 9).
     Suspect "suspect"
+    /// A task of this capability is over its time there, and another agent can serve (R-SCH-11).
+    Overdue "overdue"
     /// It failed this task last and another can serve it.
     Avoid "avoid"
 }
@@ -186,10 +189,12 @@ pub struct Seat {
     pub foreign: u32,
     /// Suspects that it holds or is about to.
     pub suspects: u32,
+    /// Tasks that are over their time there, by capability.
+    pub overdue: BTreeMap<Capability, u32>,
 }
 
 impl Seat {
-    /// The seat of an agent as it stands; `suspects` is kept by whoever keeps the seat.
+    /// The seat of an agent as it stands; `suspects` and `overdue` are kept by whoever keeps the seat.
     #[must_use]
     pub fn of(agent: &Agent, pulse: Option<&Pulse>) -> Self {
         let declaration = Arc::clone(&agent.declaration);
@@ -206,16 +211,21 @@ impl Seat {
             },
             foreign: pulse.map_or(0, Pulse::foreign),
             suspects: 0,
+            overdue: BTreeMap::new(),
             declaration,
         }
     }
 
-    /// As [`Seat::of`], with its suspects counted in the state: for explanations.
+    /// As [`Seat::of`], with its suspects and what is overdue counted in the state: for explanations.
     #[must_use]
     pub fn counted(agent: &Agent, pulse: Option<&Pulse>, state: &State) -> Self {
-        let held = agent.held.iter().filter_map(|task| state.task(*task));
-        let suspects = held.filter(|task| Suspect::of(task) == Suspect::Yes).count();
-        Self { suspects: u32::try_from(suspects).unwrap_or(u32::MAX), ..Self::of(agent, pulse) }
+        let held = || agent.held.iter().filter_map(|task| state.task(*task));
+        let suspects = held().filter(|task| Suspect::of(task) == Suspect::Yes).count();
+        let mut seat = Self { suspects: u32::try_from(suspects).unwrap_or(u32::MAX), ..Self::of(agent, pulse) };
+        for task in held().filter(|task| is_overdue(task)) {
+            *seat.overdue.entry(task.spec.capability.clone()).or_insert(0) += 1;
+        }
+        seat
     }
 
     /// How work reaches it.
@@ -271,6 +281,12 @@ impl Seat {
             None
         }
     }
+}
+
+/// Is it over its time with whoever holds it?
+#[must_use]
+pub fn is_overdue(task: &Task) -> bool {
+    matches!(task.status, Status::SlowReach { .. })
 }
 
 fn closed(agent: &Agent) -> Option<Reason> {
@@ -336,36 +352,36 @@ const fn crowded(needs: &Needs, seat: &Seat) -> Option<Reason> {
     }
 }
 
-/// How gladly a task goes to an agent that is not excluded: the lowest grade that anyone has wins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grade {
-    /// Nothing speaks against it.
-    Good,
-    /// It failed the task last.
-    Avoided,
+/// How gladly a task goes to an agent that is not excluded: the lowest grade that anyone has wins. The first field
+/// outweighs the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grade {
     /// A suspect would have a neighbour there (semantics 9).
-    BesideSuspect,
-    /// Both.
-    Worst,
+    beside_suspect: bool,
+    /// A task of the capability is over its time there (R-SCH-11).
+    overdue: bool,
+    /// It failed the task last.
+    avoided: bool,
 }
 
 impl Grade {
     /// Is a suspect kept apart from others at this grade?
     #[must_use]
     pub const fn is_apart(self) -> bool {
-        match self {
-            Self::Good | Self::Avoided => true,
-            Self::BesideSuspect | Self::Worst => false,
-        }
+        !self.beside_suspect
     }
 
     /// The word for an agent that loses by its grade.
     #[must_use]
     pub const fn reason(self) -> Option<Reason> {
-        match self {
-            Self::Good => None,
-            Self::Avoided => Some(Reason::Avoid),
-            Self::BesideSuspect | Self::Worst => Some(Reason::Suspect),
+        if self.beside_suspect {
+            Some(Reason::Suspect)
+        } else if self.overdue {
+            Some(Reason::Overdue)
+        } else if self.avoided {
+            Some(Reason::Avoid)
+        } else {
+            None
         }
     }
 }
@@ -373,15 +389,13 @@ impl Grade {
 /// The grade of an agent for a task.
 #[must_use]
 pub fn grade(question: &Question<'_>, seat: &Seat) -> Grade {
-    let beside = match question.needs.suspect {
-        Suspect::Yes => seat.taken() > 0,
-        Suspect::No => seat.suspects > 0,
-    };
-    match (beside, question.avoid == Some(&seat.key.agent_id)) {
-        (false, false) => Grade::Good,
-        (false, true) => Grade::Avoided,
-        (true, false) => Grade::BesideSuspect,
-        (true, true) => Grade::Worst,
+    Grade {
+        beside_suspect: match question.needs.suspect {
+            Suspect::Yes => seat.taken() > 0,
+            Suspect::No => seat.suspects > 0,
+        },
+        overdue: seat.overdue.contains_key(&question.needs.capability),
+        avoided: question.avoid == Some(&seat.key.agent_id),
     }
 }
 
@@ -416,6 +430,10 @@ pub fn detail(reason: Reason, needs: &Needs, seat: &Seat, offer: &Offer) -> Stri
         Reason::NoFreeSlot => format!("{} of {} slots in use", seat.taken(), seat.declaration.max_concurrency),
         Reason::NoOpenClaim => "it does not ask for work now".to_owned(),
         Reason::Suspect => "a suspect would not be alone there".to_owned(),
+        Reason::Overdue => format!(
+            "{} of this capability are over their time there",
+            seat.overdue.get(&needs.capability).copied().unwrap_or(0)
+        ),
         Reason::Avoid => "it failed this task last".to_owned(),
     }
 }
