@@ -27,6 +27,24 @@ struct Script {
     seen: Arc<Mutex<Vec<Seen>>>,
     next: Arc<Mutex<Vec<Proposal>>>,
     wakes: Arc<Mutex<usize>>,
+    /// Moved by what takes time.
+    clock: Option<Arc<Machine>>,
+    takes: Arc<Mutex<Takes>>,
+}
+
+/// How long this hub takes for things, by its own clock.
+#[derive(Debug, Default, Clone, Copy)]
+struct Takes {
+    cycle: Millis,
+    moving_timers: Millis,
+}
+
+impl Script {
+    fn take(&self, span: Millis) {
+        if let Some(clock) = &self.clock {
+            clock.0.advance(span);
+        }
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -36,7 +54,11 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Planner for Script {
     fn rebuild(&mut self, _: &State, _: Timestamp) {}
 
-    fn observe(&mut self, _: &State, _: &Event) {}
+    fn observe(&mut self, _: &State, event: &Event) {
+        if matches!(event.body, EventBody::HubStalled(_)) {
+            self.take(locked(&self.takes).moving_timers);
+        }
+    }
 
     fn note(&mut self, _: &State, note: &Note, _: Timestamp) {
         if let Note::Lagged { by } = note {
@@ -46,6 +68,7 @@ impl Planner for Script {
 
     fn plan(&mut self, _: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
         locked(&self.seen).push(Seen::Planned(now));
+        self.take(locked(&self.takes).cycle);
         let mut next = locked(&self.next);
         let count = next.len().min(room);
         next.drain(..count).collect()
@@ -81,7 +104,8 @@ impl Clock for Machine {
 }
 
 async fn scripted(store: &Arc<MemoryStore>) -> (Running, Script, Arc<Machine>) {
-    let (script, clock) = (Script::default(), Arc::new(Machine(SimClock::new())));
+    let clock = Arc::new(Machine(SimClock::new()));
+    let script = Script { clock: Some(Arc::clone(&clock)), ..Script::default() };
     let launched = launch(Launch {
         store: Arc::clone(store) as Arc<dyn Store>,
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -146,6 +170,48 @@ async fn semantics_3_time_in_which_the_hub_was_paused_is_told_before_anybody_is_
     let judged = seen.iter().position(|seen| matches!(seen, Seen::Planned(at) if at.since(before) >= Millis::secs(60)));
     let told = seen.iter().position(|seen| matches!(seen, Seen::Lagged(by) if *by >= Millis::secs(58)));
     assert!(told.is_some() && told < judged, "{seen:?}");
+}
+
+async fn count(ledger: &Ledger, kind: EventKind) -> usize {
+    let events = ledger.events_after(Seq(0), 1_000).await.expect("they can be read");
+    events.iter().filter(|stored| stored.event.body.kind() == kind).count()
+}
+
+#[tokio::test]
+async fn a_hub_whose_every_cycle_takes_two_seconds_lets_an_unanswered_hand_over_return() {
+    let store = Arc::new(MemoryStore::new());
+    let (running, script, _) = scripted(&store).await;
+    let ledger = &running.ledger;
+    for proposal in [register(), submit(1), dispatch(1)] {
+        ledger.propose(proposal).await.expect("it is taken");
+    }
+    locked(&script.takes).cycle = Millis::secs(2);
+    let mut cycles = 0;
+    while count(ledger, EventKind::TaskAttemptFailed).await == 0 {
+        settled(ledger).await;
+        cycles += 1;
+        assert!(cycles <= 8, "{} standstills, and the timer has not fired", count(ledger, EventKind::HubStalled).await);
+    }
+    assert!(count(ledger, EventKind::HubStalled).await > 0, "it is late, and says so");
+}
+
+#[tokio::test]
+async fn the_time_that_it_takes_to_give_time_back_is_not_the_next_standstill() {
+    let store = Arc::new(MemoryStore::new());
+    let (running, script, clock) = scripted(&store).await;
+    let ledger = &running.ledger;
+    for proposal in [register(), submit(1), dispatch(1)] {
+        ledger.propose(proposal).await.expect("it is taken");
+    }
+    locked(&script.takes).moving_timers = Millis::secs(5);
+    clock.0.advance(Millis::secs(60));
+    for _ in 0..3 {
+        settled(ledger).await;
+    }
+    assert_eq!(count(ledger, EventKind::HubStalled).await, 1);
+    let told =
+        locked(&script.seen).iter().filter(|seen| matches!(seen, Seen::Lagged(by) if *by >= Millis(4_750))).count();
+    assert_eq!(told, 2, "but nobody beats while it lasts");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use crate::ledger::facts;
 use crate::ledger::handle::{Input, Intake, Phase, Published, Refusal, Release, Unavailable};
 use crate::ledger::ids::Seq;
 use crate::ledger::keys::Keys;
-use crate::ledger::lag::{Lag, STANDSTILL};
+use crate::ledger::lag::{Forgiven, Lag};
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Rejection};
@@ -151,13 +151,27 @@ impl Sequencer {
 
     /// Tells the planners of a lag, and records a standstill, so that no timer judges what could not be heard.
     fn note_lag(&mut self) -> Result<(), Fate> {
-        let Some(by) = self.lag.since_last_look(self.clock.now()) else { return Ok(()) };
-        self.note(&Note::Lagged { by });
+        if self.phase == Phase::Starting {
+            self.lag.hears_nobody();
+        }
+        let Some(by) = self.tell_lag() else { return Ok(()) };
         // Time that a test moves stands for time in which the hub ran.
-        if by < STANDSTILL || !self.clock.is_real() || !self.timers_run() {
+        if !self.clock.is_real() || !self.timers_run() {
             return Ok(());
         }
-        self.step(&Proposal::by_hub(None, Command::NoteStandstill { by })).map(drop)
+        drop(self.step(&Proposal::by_hub(None, Command::NoteStandstill { by }))?);
+        // To move many timers takes its time, too. Were that a standstill, each would bring the next.
+        self.tell_lag();
+        Ok(())
+    }
+
+    /// Tells the planners of the lag since the last look; by how much the hub stood still, if it did.
+    fn tell_lag(&mut self) -> Option<Millis> {
+        let Forgiven { silence, standstill } = self.lag.since_last_look(self.clock.now());
+        if let Some(by) = silence {
+            self.note(&Note::Lagged { by });
+        }
+        standstill
     }
 
     fn sleep(&self) -> Millis {

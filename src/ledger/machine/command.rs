@@ -419,7 +419,7 @@ pub enum Command {
     },
     /// The hub stood still: nobody could report or be heard.
     NoteStandstill {
-        /// For how long.
+        /// How much of it is given back: of standstills in a row a second each counts.
         by: Millis,
     },
     /// In-flight work found at start (semantics 8): an unacknowledged push counts as sent.

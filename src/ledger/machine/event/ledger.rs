@@ -41,7 +41,7 @@ event_structs! {
     }
     /// The hub stood still and heard nobody: whoever holds or awaits work gets that time back (semantics 3, 12).
     HubStalled {
-        /// For how long.
+        /// How much of it is given back.
         by: Millis,
     }
 }
