@@ -89,6 +89,7 @@ fn state() -> State {
         EventKind::TaskSubmitted,
         EventKind::TaskRedriven,
         EventKind::ReplayPlanned,
+        EventKind::CapabilityPolicyChanged,
     ];
     let mut state = State::default();
     for kind in story {

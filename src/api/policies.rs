@@ -5,18 +5,21 @@ use serde::{Deserialize, Serialize};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::ledger::ids::Capability;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::command::Command;
-use crate::ledger::machine::policy::Policy;
+use crate::ledger::machine::policy::{CapabilityRules, MAX_OWNER, Policy};
+use crate::ledger::machine::task::spec::Idempotence;
 
-use super::App;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Caller, Json, NoQuery};
+use super::submission::{Faults, SlowBody, slow_reach};
 use super::wire::ReceiptBody;
+use super::{App, render};
 
 /// The resource's routes.
 pub(in crate::api) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(read, replace))
+    OpenApiRouter::new().routes(routes!(read, replace)).routes(routes!(replace_capability))
 }
 
 /// The rules of a namespace. What a change leaves out is set to its default.
@@ -68,6 +71,9 @@ struct Replace {
 struct Holding {
     namespace: String,
     policy: PolicyBody,
+    /// Rules of capabilities, by capability.
+    #[schema(value_type = std::collections::BTreeMap<String, Object>)]
+    capabilities: serde_json::Map<String, serde_json::Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<ReceiptBody>,
 }
@@ -78,7 +84,8 @@ struct Holding {
 async fn read(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<Json<Holding>> {
     caller.require_one_of(&[Scope::Read, Scope::Operate])?;
     let policy = app.ledger.published().policies.of(&caller.namespace).into();
-    Ok(Json(Holding { namespace: caller.namespace.to_string(), policy, receipt: None }))
+    let capabilities = capabilities(&app, &caller);
+    Ok(Json(Holding { namespace: caller.namespace.to_string(), policy, capabilities, receipt: None }))
 }
 
 /// Replace the rules of the call's namespace.
@@ -98,6 +105,76 @@ async fn replace(
     Ok(Json(Holding {
         namespace: caller.namespace.to_string(),
         policy: body.policy,
+        capabilities: capabilities(&app, &caller),
+        receipt: released.receipt.map(Into::into),
+    }))
+}
+
+/// The rules of every capability of the call's namespace that has some.
+fn capabilities(app: &App, caller: &Caller) -> serde_json::Map<String, serde_json::Value> {
+    let rules = app.ledger.published().capability_rules;
+    let here = rules.iter().filter(|((namespace, _), _)| *namespace == caller.namespace);
+    here.map(|((_, capability), of)| (capability.to_string(), render::rules(of))).collect()
+}
+
+/// The rules of one capability, for tasks that say nothing themselves.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ReplaceCapability {
+    /// `domain.task_type`
+    capability: String,
+    /// What happens to a slow task; absent or null takes the rules back.
+    slow_reach: Option<SlowBody>,
+    /// Who looks after slow tasks: a name for people, at most 128 bytes.
+    owner: Option<String>,
+    /// Why: it stands in the ledger beside who.
+    reason: String,
+}
+
+/// The rules of a capability that hold from now on.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct CapabilityHolding {
+    namespace: String,
+    capability: String,
+    /// Null when it has none of its own.
+    #[schema(value_type = Option<Object>)]
+    rules: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<ReceiptBody>,
+}
+
+/// Replace the rules of one capability.
+///
+/// They hold for tasks that are submitted from now on and say nothing themselves. A hand-over holds for idempotent
+/// tasks only; the others wait.
+#[utoipa::path(put, path = "/v1/policies/capabilities", operation_id = "put_capability_policy", tag = "policies",
+    request_body = ReplaceCapability, responses((status = 200, body = CapabilityHolding)))]
+async fn replace_capability(
+    State(app): State<App>,
+    caller: Caller,
+    _: NoQuery,
+    Json(body): Json<ReplaceCapability>,
+) -> ApiResult<Json<CapabilityHolding>> {
+    caller.require(Scope::Operate)?;
+    let mut faults = Faults::default();
+    let capability = faults.id::<Capability>("/capability", &body.capability);
+    let slow_reach = body.slow_reach.as_ref().map(|slow| slow_reach(Some(slow), Idempotence::Declared, &mut faults));
+    if body.owner.is_some() && body.slow_reach.is_none() {
+        faults.add("/owner", "belongs to a slow_reach policy");
+    }
+    let owner = faults.text("/owner", body.owner.as_deref(), MAX_OWNER);
+    faults.into_result().map_err(super::submit::invalid)?;
+    let Some(capability) = capability else { return Err(ApiError::field("/capability", "is missing")) };
+    let reason =
+        super::wire::reason("/reason", Some(&body.reason))?.ok_or_else(|| ApiError::field("/reason", "say why"))?;
+    let rules = slow_reach.map(|slow_reach| CapabilityRules { slow_reach, owner });
+    let shown = rules.as_ref().map(render::rules);
+    let command = Command::SetCapabilityPolicy { capability: capability.clone(), rules, reason };
+    let released = app.ledger.propose(caller.proposal(command)).await?;
+    Ok(Json(CapabilityHolding {
+        namespace: caller.namespace.to_string(),
+        capability: capability.to_string(),
+        rules: shown,
         receipt: released.receipt.map(Into::into),
     }))
 }

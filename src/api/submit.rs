@@ -17,7 +17,9 @@ use crate::ledger::machine::command::Command;
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::EventBody;
 use crate::ledger::machine::task::deadline::first_status;
-use crate::ledger::machine::task::spec::{Approval, BodyRef, IdempotencyKey, MAX_LIFETIME, Submission, Text};
+use crate::ledger::machine::task::spec::{
+    Approval, BodyRef, Idempotence, IdempotencyKey, MAX_LIFETIME, SlowPolicy, Submission, Text,
+};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::store::{Body, BodyKind};
 use crate::ledger::time::{Millis, Timestamp};
@@ -123,6 +125,9 @@ pub(super) async fn prepare(
     };
     let mut made = submission::submission(body, &setting)?;
     caller.may_call(&made.capability)?;
+    if body.slow_reach.is_none() {
+        made.slow_reach = slow_by_rule(app, caller, &made);
+    }
     let named = NamedKey { field: body.idempotency_key.as_deref(), header: origin.key };
     let mut key = idempotency(app, caller, named, raw)?;
     let mut warnings = Vec::new();
@@ -145,6 +150,17 @@ pub(super) async fn prepare(
     }
     let command = Command::SubmitTask { submission: Arc::new(made), bound: None };
     Ok(Prepared { intake: Intake { proposal: caller.proposal(command), bodies }, warnings })
+}
+
+/// What a slow task's capability says, for one that says nothing itself. A hand-over may start it twice, so it holds for
+/// idempotent tasks only (S9).
+fn slow_by_rule(app: &App, caller: &Caller, made: &Submission) -> SlowPolicy {
+    let key = (caller.namespace.clone(), made.capability.clone());
+    match app.ledger.published().capability_rules.get(&key).map(|rules| rules.slow_reach) {
+        Some(SlowPolicy::HandOver { .. }) if made.idempotence == Idempotence::NotDeclared => SlowPolicy::Wait,
+        Some(policy) => policy,
+        None => SlowPolicy::Wait,
+    }
 }
 
 /// What may be refused now and was not before, or the other way round: time, addresses, parents, schemas.

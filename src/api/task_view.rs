@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::ledger::handle::{Ledger, Unavailable};
 use crate::ledger::machine::task::spec::{BodyRef, OrphanPolicy, Text};
-use crate::ledger::machine::task::status::Status;
+use crate::ledger::machine::task::status::{Status, StatusKind};
 use crate::ledger::machine::task::{OutcomeKind, ReachOutcome, Task, WorkOutcome};
 use crate::ledger::store::{Body, BodyKind};
 
@@ -80,6 +80,8 @@ pub(super) struct Beside {
     pub result: Option<Body>,
     /// Its failure's message.
     pub message: Option<String>,
+    /// Who looks after it while it is slow.
+    pub owner: Option<Text>,
 }
 
 /// Reads what a task's view shows beside the task itself.
@@ -88,6 +90,10 @@ pub(super) struct Beside {
 /// [`Unavailable`] when the disk does not answer.
 pub(super) async fn beside(ledger: &Ledger, task: &Task) -> Result<Beside, Unavailable> {
     let mut beside = Beside::default();
+    if task.status.kind() == StatusKind::SlowReach {
+        let key = (task.namespace.clone(), task.spec.capability.clone());
+        beside.owner = ledger.published().capability_rules.get(&key).and_then(|rules| rules.owner.clone());
+    }
     if let Some(named) = task.result.as_ref().filter(|named| named.len <= INLINE_RESULT) {
         beside.result = result_body(ledger, task, named).await?;
     }
@@ -150,7 +156,7 @@ impl TaskView {
             ended_at: task.ended_at.map(|at| at.to_string()),
             deadline: task.deadline.to_string(),
             not_before: spec.not_before.map(|at| at.to_string()),
-            waits: waits(task),
+            waits: waits(task).map(|waits| owned(waits, beside.owner.as_deref())),
             session_id: spec.session.as_ref().map(ToString::to_string),
             batch_id: spec.batch.map(|(batch, _)| batch.to_string()),
             batch_index: spec.batch.map(|(_, index)| index),
@@ -194,6 +200,13 @@ const fn work_outcome(outcome: WorkOutcome) -> &'static str {
         WorkOutcome::Succeeded => "succeeded",
         WorkOutcome::Failed => "failed",
     }
+}
+
+fn owned(mut waits: serde_json::Value, owner: Option<&str>) -> serde_json::Value {
+    if let (Some(fields), Some(owner)) = (waits.as_object_mut(), owner) {
+        fields.insert("owner".to_owned(), owner.into());
+    }
+    waits
 }
 
 /// What a task waits for where it stands.

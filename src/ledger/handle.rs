@@ -19,7 +19,7 @@ use crate::ledger::machine::access::Access;
 use crate::ledger::machine::catalog::Catalog;
 use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::decision::{Answer, Rejection};
-use crate::ledger::machine::policy::Policies;
+use crate::ledger::machine::policy::{Policies, RulesByCapability};
 use crate::ledger::machine::task::deadline::work_timeout;
 use crate::ledger::machine::task::spec::Submission;
 use crate::ledger::machine::task::status::Status;
@@ -237,6 +237,8 @@ pub struct Published {
     pub access: Arc<Access>,
     /// Rules.
     pub policies: Arc<Policies>,
+    /// Rules by capability.
+    pub capability_rules: Arc<RulesByCapability>,
     /// Who offers what.
     pub catalog: Arc<Catalog>,
     /// Wall clock minus ledger time, in milliseconds.

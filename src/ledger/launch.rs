@@ -248,6 +248,7 @@ fn first_published(state: &State, head: crate::ledger::store::Head) -> Published
         phase: Phase::Starting,
         access: Arc::clone(state.access()),
         policies: Arc::clone(state.policies()),
+        capability_rules: Arc::clone(state.capability_rules()),
         catalog: Arc::clone(state.catalog()),
         wall_offset: state.wall_offset(),
         pushes: 0,

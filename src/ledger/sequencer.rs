@@ -456,6 +456,7 @@ impl Sequencer {
             phase: self.phase,
             access: Arc::clone(self.state.access()),
             policies: Arc::clone(self.state.policies()),
+            capability_rules: Arc::clone(self.state.capability_rules()),
             catalog: Arc::clone(self.state.catalog()),
             wall_offset: self.state.wall_offset(),
             pushes: 0,

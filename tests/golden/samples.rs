@@ -8,7 +8,7 @@ use agent_reach::ledger::machine::agent::{
 };
 use agent_reach::ledger::machine::callback::{CallbackEvent, CallbackSpec, CallbackSubject};
 use agent_reach::ledger::machine::event::*;
-use agent_reach::ledger::machine::policy::Policy;
+use agent_reach::ledger::machine::policy::{CapabilityRules, Policy};
 use agent_reach::ledger::machine::replay::{Done, Ended, MayHaveRun, Skip};
 use agent_reach::ledger::machine::task::resolve::Resolution;
 use agent_reach::ledger::machine::task::spec::*;
@@ -49,9 +49,20 @@ fn actors() -> [Actor; 3] {
 
 /// One event of each body; envelopes take turns.
 pub(crate) fn events() -> Vec<Event> {
-    let bodies =
-        [hub(), agents(), submissions(), tasks(), outcomes(), callbacks(), batches(), access(), later(), replays()]
-            .concat();
+    let bodies = [
+        hub(),
+        agents(),
+        submissions(),
+        tasks(),
+        outcomes(),
+        callbacks(),
+        batches(),
+        access(),
+        later(),
+        replays(),
+        capability_rules(),
+    ]
+    .concat();
     let envelope = |(n, body): (usize, EventBody)| {
         let full = n % 2 == 0;
         Event {
@@ -431,6 +442,16 @@ fn replays() -> Vec<EventBody> {
     let resolved = |resolution| TaskResolved { task, attempt: ATTEMPT, resolution, reason: "seen".into() }.into();
     bodies.extend(Resolution::ALL.map(resolved));
     bodies
+}
+
+fn capability_rules() -> Vec<EventBody> {
+    let changed = |rules| CapabilityPolicyChanged {
+        capability: Capability::new("weather.forecast").unwrap(),
+        rules,
+        reason: "late".into(),
+    };
+    let rules = CapabilityRules { slow_reach: SlowPolicy::Fail { after: Millis(9) }, owner: Some("desk".into()) };
+    vec![changed(Some(rules)).into(), changed(None).into()]
 }
 
 fn access() -> Vec<EventBody> {

@@ -69,6 +69,7 @@ pub(crate) fn body_for(method: &str, path: &str) -> serde_json::Value {
         ("post", "/v1/batches") => json!({"tasks": []}),
         ("post", "/v1/callback-secrets") => json!({"name": "travel"}),
         ("post", "/v1/tokens") => json!({"name": "x", "scopes": ["admin"]}),
+        ("put", "/v1/policies/capabilities") => json!({"capability": "text.count", "reason": "test"}),
         ("put", "/v1/policies") => json!({"policy": {}, "reason": "test"}),
         ("post", _) => json!({}),
         _ => serde_json::Value::Null,

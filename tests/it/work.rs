@@ -242,3 +242,45 @@ async fn cancel_and_completion_race_and_exactly_one_wins() {
         }
     }
 }
+
+#[tokio::test]
+async fn semantics_11_a_capabilitys_rules_hold_for_slow_tasks_that_say_nothing_and_name_their_owner() {
+    let world = World::start().await;
+    let path = "/v1/policies/capabilities";
+    let rules = json!({"capability": "text.count", "slow_reach": {"policy": "hand-over", "after_ms": 200},
+        "owner": "text desk", "reason": "it hangs now and then"});
+    let set = world.dev.put(path, rules).await;
+    assert_eq!((set.status, set.json()["rules"]["owner"].as_str()), (200, Some("text desk")), "{}", set.text);
+    let shown = world.dev.get("/v1/policies").await.json();
+    assert_eq!(shown["capabilities"]["text.count"]["slow_reach"]["policy"], "hand-over");
+    world.dev.register("w-1", "text.count").await;
+    let short = json!({"capability": "text.count", "idempotent": true, "work_timeout_ms": 100});
+    let id = world.dev.post("/v1/tasks", short).await.json()["reach_id"].as_str().unwrap().to_owned();
+    let task = claim(&world.dev, "w-1").await;
+    world.dev.post(&self::path(&task, "ack"), report("w-1", &task, json!({}))).await;
+    let left =
+        async |state: &str| world.dev.get(&format!("/v1/tasks/{id}?wait_ms=9000&unless_state={state}")).await.json();
+    let view = left("processing").await;
+    assert_eq!((view["state"].as_str(), view["waits"]["owner"].as_str()), (Some("slow-reach"), Some("text desk")));
+    let view = left("slow-reach").await;
+    assert_eq!(view["state"], "retrying", "handed over by the rule");
+    let own = json!({"capability": "text.count", "slow_reach": {"policy": "fail", "after_ms": 1}});
+    let own = world.dev.post("/v1/tasks", own).await.json()["reach_id"].as_str().unwrap().to_owned();
+    let history = world.dev.get(&format!("/v1/tasks/{own}/history")).await.json();
+    assert_eq!(history["events"][0]["slow_reach"]["policy"], "fail", "a task's own word goes before");
+    let bare = json!({"capability": "text.count"});
+    let bare = world.dev.post("/v1/tasks", bare).await.json()["reach_id"].as_str().unwrap().to_owned();
+    let history = world.dev.get(&format!("/v1/tasks/{bare}/history")).await.json();
+    assert_eq!(history["events"][0]["slow_reach"]["policy"], "wait", "a hand-over could start it twice");
+    for (wrong, pointer) in [
+        (json!({"capability": "nodot", "reason": "x"}), "/capability"),
+        (json!({"capability": "a.b", "owner": "me", "reason": "x"}), "/owner"),
+        (
+            json!({"capability": "a.b", "slow_reach": {"policy": "wait", "after_ms": 5}, "reason": "x"}),
+            "/slow_reach/after_ms",
+        ),
+        (json!({"capability": "a.b", "slow_reach": {"policy": "wait"}}), "/reason"),
+    ] {
+        world.dev.put(path, wrong).await.problem_at(422, "invalid-field", pointer);
+    }
+}

@@ -64,6 +64,7 @@ pub const TABLE: &[(&str, &str, Allowed)] = &[
     ("delete", "/v1/callback-secrets/{name}", AnyOf(&[Admin])),
     ("get", "/v1/policies", AnyOf(&[Read, Operate])),
     ("put", "/v1/policies", AnyOf(&[Operate])),
+    ("put", "/v1/policies/capabilities", AnyOf(&[Operate])),
     ("post", "/v1/tokens", AnyOf(&[Admin])),
     ("get", "/v1/tokens", AnyOf(&[Admin])),
     ("delete", "/v1/tokens/{token_id}", AnyOf(&[Admin])),

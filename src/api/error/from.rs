@@ -230,6 +230,9 @@ fn bound_reached(bound: Bound) -> ApiError {
             format!("{limit} agent ids are known here: an id is stable, so register under one that exists"),
         ),
         Bound::Namespaces => ("namespaces", format!("there are {limit} namespaces: use one that exists")),
+        Bound::CapabilityRules => {
+            ("capability-rules", format!("{limit} capabilities have rules of their own: take some back"))
+        }
         Bound::Replays => {
             ("replays", format!("{limit} replay plans are open here: let one finish, or cancel one that is paused"))
         }

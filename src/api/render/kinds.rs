@@ -187,6 +187,10 @@ pub(super) fn body(event: &Event, bodies: &Bodies, f: &mut Fields) {
         EventBody::TokenRevoked(e) => {
             f.put("token_id", e.token.as_str());
         }
+        EventBody::CapabilityPolicyChanged(e) => {
+            f.put("capability", e.capability.to_string());
+            f.put("rules", e.rules.as_ref().map(super::submission::rules)).put("reason", &*e.reason);
+        }
         EventBody::PolicyChanged(e) => {
             f.put("policy", policy(&e.policy)).put("reason", &*e.reason);
         }

@@ -40,7 +40,7 @@ use crate::ledger::machine::task::spec::BodyRef;
 use crate::ledger::store::{Body, BodyKey, BodyKind, StoredEvent};
 
 pub(crate) use kinds::{explanation, orphan_cause, slow_cause};
-pub(crate) use submission::qos;
+pub(crate) use submission::{qos, rules};
 
 /// JSON fields in the order in which they are to be read.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::ledger::machine::callback::{CallbackEvent, CallbackSpec};
+use crate::ledger::machine::policy::CapabilityRules;
 use crate::ledger::machine::task::deadline::first_status;
 use crate::ledger::machine::task::spec::{
     AbsentAgents, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryCause, RetryPolicy, SlowPolicy, Submission,
@@ -85,6 +86,11 @@ fn retry(retry: &RetryPolicy) -> Value {
         "cap_ms": retry.cap.0,
         "retry_on": causes,
     })
+}
+
+/// Rules of a capability.
+pub(crate) fn rules(rules: &CapabilityRules) -> Value {
+    json!({"slow_reach": slow(rules.slow_reach), "owner": rules.owner.as_deref()})
 }
 
 fn slow(policy: SlowPolicy) -> Value {

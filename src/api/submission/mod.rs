@@ -19,9 +19,9 @@ use crate::ledger::machine::task::spec::{
 };
 use crate::ledger::time::{Millis, Timestamp};
 
-use body::{CallbackWord, OnWaitWord, OrphanWord, QosWord, RequiresBody, RetryBody, RetryWord, SlowBody, SlowWord};
+use body::{CallbackWord, OnWaitWord, OrphanWord, QosWord, RequiresBody, RetryBody, RetryWord, SlowWord};
 
-pub(crate) use body::{CallbackBody, TaskBody};
+pub(crate) use body::{CallbackBody, SlowBody, TaskBody};
 pub(crate) use fault::{Fault, Faults};
 
 /// The most labels of one task.
@@ -256,7 +256,8 @@ fn thousandths(factor: f64) -> Option<u32> {
     Some((factor * 1_000.0).round() as u32)
 }
 
-fn slow_reach(body: Option<&SlowBody>, idempotence: Idempotence, faults: &mut Faults) -> SlowPolicy {
+/// What happens when it is slow; waiting if nothing is said.
+pub(crate) fn slow_reach(body: Option<&SlowBody>, idempotence: Idempotence, faults: &mut Faults) -> SlowPolicy {
     let Some(SlowBody { policy, after_ms }) = body else { return SlowPolicy::Wait };
     let after = faults.span("/slow_reach/after_ms", *after_ms, 0..=MAX_LIFETIME.0, Millis(0));
     match policy {

@@ -193,6 +193,9 @@ fn other(kind: &str, e: &Value) -> Option<String> {
         "token-created" => format!("token {} for {}", text(e, "/name"), text(e, "/reach")),
         "token-rotated" => format!("{}: the old secret ends{}", text(e, "/token_id"), within(e, "/overlap_until")),
         "token-revoked" => format!("{} ended at once", text(e, "/token_id")),
+        "capability-policy-changed" => {
+            format!("the rules of {} changed{}", text(e, "/capability"), because(e))
+        }
         "policy-changed" => format!("the rules changed{}", because(e)),
         "hub-started" => format!("start {} of the hub, version {}", text(e, "/boot"), text(e, "/version")),
         "hub-stopped" => format!("start {} ended in good order", text(e, "/boot")),

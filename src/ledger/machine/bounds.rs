@@ -23,6 +23,8 @@ pub const MAX_TOKENS: u32 = 10_000;
 pub const MAX_BATCHES: u32 = 100_000;
 /// Outstanding callbacks of the whole hub beyond which no settled one is sent again.
 pub const MAX_CALLBACKS: usize = 1_000_000;
+/// Capabilities with rules of their own, in the whole hub.
+pub const MAX_CAPABILITY_RULES: u32 = 10_000;
 /// While so many callbacks of a task are outstanding, its progress makes no new one due: its end always does.
 pub const MAX_OPEN_FOR_PROGRESS: u32 = 16;
 
@@ -42,6 +44,8 @@ pub enum Bound {
     Tokens,
     /// [`MAX_REPLAYS`]
     Replays,
+    /// [`MAX_CAPABILITY_RULES`]
+    CapabilityRules,
 }
 
 impl Bound {
@@ -54,6 +58,7 @@ impl Bound {
             Self::Namespaces => MAX_NAMESPACES,
             Self::Tokens => MAX_TOKENS,
             Self::Replays => MAX_REPLAYS,
+            Self::CapabilityRules => MAX_CAPABILITY_RULES,
         }
     }
 }
@@ -135,6 +140,14 @@ pub(in crate::ledger::machine) fn batch(state: &State, of: &Namespace) -> Result
     namespace(state, of)?;
     if state.census_of(of).batches >= MAX_BATCHES {
         return Err(Rejection::QueueFull { bound: "batches", limit: MAX_BATCHES, retry_after: RETRY });
+    }
+    Ok(())
+}
+
+/// May one capability more have rules of its own?
+pub(in crate::ledger::machine) fn capability_rules(state: &State) -> Result<(), Rejection> {
+    if state.capability_rules.len() >= usize::try_from(MAX_CAPABILITY_RULES).unwrap_or(usize::MAX) {
+        return Err(Rejection::BoundReached { bound: Bound::CapabilityRules });
     }
     Ok(())
 }

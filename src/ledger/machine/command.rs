@@ -8,15 +8,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{
-    AgentId, AttemptNo, BatchId, Boot, CallbackId, Digest, Incarnation, LeaseDigest, Lineage, Namespace, ReachId,
-    ReplayId, TokenId, TraceContext,
+    AgentId, AttemptNo, BatchId, Boot, CallbackId, Capability, Digest, Incarnation, LeaseDigest, Lineage, Namespace,
+    ReachId, ReplayId, TokenId, TraceContext,
 };
 use crate::ledger::machine::access::Token;
 use crate::ledger::machine::agent::{Declaration, DrainMode};
 use crate::ledger::machine::callback::{CallbackSpec, CallbackSubject};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Actor, AlreadyDone, Explanation, TryOutcome};
-use crate::ledger::machine::policy::Policy;
+use crate::ledger::machine::policy::{CapabilityRules, Policy};
 use crate::ledger::machine::replay::order::{RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
 use crate::ledger::machine::task::Failure;
 use crate::ledger::machine::task::resolve::Resolution;
@@ -374,6 +374,16 @@ pub enum Command {
     SetPolicy {
         /// The new rules.
         policy: Policy,
+        /// Why.
+        reason: Text,
+    },
+
+    /// Change the rules of one capability.
+    SetCapabilityPolicy {
+        /// Which capability.
+        capability: Capability,
+        /// The new rules; `None` ends them.
+        rules: Option<CapabilityRules>,
         /// Why.
         reason: Text,
     },

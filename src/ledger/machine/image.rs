@@ -13,7 +13,7 @@ use crate::ledger::machine::agent::Agent;
 use crate::ledger::machine::agent::apply::rebuild;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::callback::Callback;
-use crate::ledger::machine::policy::Policies;
+use crate::ledger::machine::policy::{Policies, RulesByCapability};
 use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::{Kin, State, canonical};
@@ -48,6 +48,8 @@ pub struct StateImage {
     pub replays: Vec<Arc<Replay>>,
     /// Who was made of whom, of the tasks above.
     pub kin: Vec<(ReachId, Kin)>,
+    /// Rules by capability.
+    pub capability_rules: Arc<RulesByCapability>,
 }
 
 /// What version 1 of the image held, in its order.
@@ -84,10 +86,10 @@ impl StateImage {
             access: &self.access,
             policies: &self.policies,
         });
-        if self.replays.is_empty() && self.kin.is_empty() {
+        if self.replays.is_empty() && self.kin.is_empty() && self.capability_rules.is_empty() {
             return first;
         }
-        Digest::of(&[&first.0, &canonical::digest(&(&self.replays, &self.kin)).0])
+        Digest::of(&[&first.0, &canonical::digest(&(&self.replays, &self.kin, &self.capability_rules)).0])
     }
 }
 
@@ -115,6 +117,7 @@ impl State {
             batches: self.batches.values().cloned().collect(),
             access: Arc::clone(&self.access),
             policies: Arc::clone(&self.policies),
+            capability_rules: Arc::clone(&self.capability_rules),
             replays: self.replays.values().cloned().collect(),
             kin: self.kin.iter().filter(|(id, _)| self.tasks.contains_key(id)).map(|(id, kin)| (*id, *kin)).collect(),
         }
@@ -134,6 +137,7 @@ impl State {
             batches: image.batches.into_iter().map(|batch| (batch.id, batch)).collect(),
             access: image.access,
             policies: image.policies,
+            capability_rules: image.capability_rules,
             replays: image.replays.into_iter().map(|replay| (replay.id, replay)).collect(),
             kin: image.kin.into_iter().collect(),
             ..Self::default()

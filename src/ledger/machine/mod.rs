@@ -53,7 +53,7 @@ use catalog::Catalog;
 use due::Due;
 use event::EventKind;
 use index::Departed;
-use policy::Policies;
+use policy::{Policies, RulesByCapability};
 use replay::Replay;
 use task::spec::Text;
 use task::status::StatusKind;
@@ -137,6 +137,7 @@ pub struct State {
     pub(in crate::ledger::machine) kin: BTreeMap<ReachId, Kin>,
     pub(in crate::ledger::machine) access: Arc<Access>,
     pub(in crate::ledger::machine) policies: Arc<Policies>,
+    pub(in crate::ledger::machine) capability_rules: Arc<RulesByCapability>,
     // Derived from the above; rebuilt when a snapshot is read.
     pub(in crate::ledger::machine) due: Due,
     pub(in crate::ledger::machine) catalog: Arc<Catalog>,
@@ -297,6 +298,12 @@ impl State {
     #[must_use]
     pub const fn policies(&self) -> &Arc<Policies> {
         &self.policies
+    }
+
+    /// Rules by capability.
+    #[must_use]
+    pub const fn capability_rules(&self) -> &Arc<RulesByCapability> {
+        &self.capability_rules
     }
 
     /// The one timer index.

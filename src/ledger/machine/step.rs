@@ -113,7 +113,7 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
         Command::CreateToken { .. } | Command::RotateToken { .. } | Command::RevokeToken { .. } => {
             access::decide::decide(state, proposal, now)
         }
-        Command::SetPolicy { .. } => policy::decide::decide(state, proposal),
+        Command::SetPolicy { .. } | Command::SetCapabilityPolicy { .. } => policy::decide::decide(state, proposal),
         Command::StartHub { .. }
         | Command::AcceptLoss { .. }
         | Command::StopHub { .. }
@@ -205,7 +205,7 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
         EventBody::TokenCreated(_) | EventBody::TokenRotated(_) | EventBody::TokenRevoked(_) => {
             access::apply::apply(state, event)
         }
-        EventBody::PolicyChanged(_) => policy::apply::apply(state, event),
+        EventBody::PolicyChanged(_) | EventBody::CapabilityPolicyChanged(_) => policy::apply::apply(state, event),
     }
 }
 

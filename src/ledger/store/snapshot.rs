@@ -9,8 +9,8 @@ use crate::ledger::ids::{Digest, Seq};
 use crate::ledger::machine::State;
 use crate::ledger::machine::image::StateImage;
 
-/// Version of the image's layout. Version 1 had no replay plans and no redrives: it is version 2 without its last two
-/// fields, and reads as one in which both are empty.
+/// Version of the image's layout. Version 1 had no replay plans, redrives and rules by capability: it is version 2
+/// without its last three fields, and reads as one in which they are empty.
 pub const SNAPSHOT_VERSION: u8 = 2;
 
 /// A state as bytes, with the seq that it folds up to and its digest: ready for [`Store::put_snapshot`].
@@ -40,8 +40,8 @@ pub fn decode(seq: Seq, digest: Digest, bytes: &[u8]) -> Result<State, CodecErro
     let (version, image) = bytes.split_first().ok_or(CodecError::Truncated)?;
     check_version("a snapshot", *version, SNAPSHOT_VERSION)?;
     let image: StateImage = if *version == 1 {
-        // Two empty lists are two bytes.
-        decode_bare(&[image, &[0, 0]].concat())?
+        // Three empty lists are three bytes.
+        decode_bare(&[image, &[0, 0, 0]].concat())?
     } else {
         decode_bare(image)?
     };

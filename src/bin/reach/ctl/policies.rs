@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::ctl::{Context, pair};
+use crate::ctl::{Context, pair, span};
 use crate::exit::Outcome;
 use crate::output::{self, Format};
 
@@ -21,23 +21,59 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: String,
     },
+    /// Say what happens to slow tasks of one capability, and who looks after them
+    Capability {
+        /// domain.task_type
+        capability: String,
+        /// What happens to a slow task that says nothing itself; without it the rules are taken back
+        #[arg(long, value_parser = ["wait", "hand-over", "fail"])]
+        slow_reach: Option<String>,
+        /// After how long in slow-reach, such as 30s
+        #[arg(long, value_name = "DURATION", value_parser = span, requires = "slow_reach")]
+        after: Option<u64>,
+        /// Who looks after slow tasks
+        #[arg(long, requires = "slow_reach")]
+        owner: Option<String>,
+        /// Why: it stands in the ledger beside who
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 /// Runs it.
 pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
     let path = ["v1", "policies"];
-    let mut holding = context.client.get(&path, &[]).await?;
-    if let Command::Set { rules, reason } = command {
-        let mut policy = holding.get("policy").and_then(Value::as_object).cloned().unwrap_or_default();
-        for (name, value) in rules {
-            let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
-            policy.insert(name, value);
+    let holding = match command {
+        Command::Show => context.client.get(&path, &[]).await?,
+        Command::Set { rules, reason } => {
+            let holding = context.client.get(&path, &[]).await?;
+            let mut policy = holding.get("policy").and_then(Value::as_object).cloned().unwrap_or_default();
+            for (name, value) in rules {
+                let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
+                policy.insert(name, value);
+            }
+            context.client.put(&path, &json!({"policy": policy, "reason": reason})).await?
         }
-        holding = context.client.put(&path, &json!({"policy": policy, "reason": reason})).await?;
-    }
+        Command::Capability { capability, slow_reach, after, owner, reason } => {
+            let slow_reach = slow_reach.map(|policy| json!({"policy": policy, "after_ms": after}));
+            let body = json!({"capability": capability, "slow_reach": slow_reach, "owner": owner, "reason": reason});
+            let set = context.client.put(&["v1", "policies", "capabilities"], &body).await?;
+            if context.format == Format::Json {
+                output::json(&set);
+                return Ok(());
+            }
+            context.client.get(&path, &[]).await?
+        }
+    };
     match context.format {
         Format::Json => output::json(&holding),
-        Format::Table => context.print_object(holding.get("policy").unwrap_or(&Value::Null)),
+        Format::Table => {
+            context.print_object(holding.get("policy").unwrap_or(&Value::Null));
+            let capabilities = holding.get("capabilities").filter(|of| of.as_object().is_some_and(|of| !of.is_empty()));
+            if let Some(capabilities) = capabilities {
+                context.print_object(capabilities);
+            }
+        }
     }
     Ok(())
 }

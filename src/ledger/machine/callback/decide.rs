@@ -67,7 +67,8 @@ const fn asked_for_by(body: &EventBody) -> Option<CallbackEvent> {
         | EventBody::TaskDeadLettered(_)
         | EventBody::TaskExpired(_)
         | EventBody::TaskCancelled(_) => Some(CallbackEvent::Terminal),
-        EventBody::TaskSlow(_) => Some(CallbackEvent::Slow),
+        // What an operator makes of a slow task is a change of it, too.
+        EventBody::TaskSlow(_) | EventBody::TaskResolved(_) => Some(CallbackEvent::Slow),
         EventBody::TaskRetryScheduled(_) => Some(CallbackEvent::Retrying),
         EventBody::TaskProgressed(_) => Some(CallbackEvent::Progress),
         EventBody::TaskOverdue(_) => Some(CallbackEvent::Overdue),

@@ -1,8 +1,8 @@
 //! Events of tokens and rules: who may do what, and under which bounds.
 
-use crate::ledger::ids::{Digest, TokenId};
+use crate::ledger::ids::{Capability, Digest, TokenId};
 use crate::ledger::machine::access::Token;
-use crate::ledger::machine::policy::Policy;
+use crate::ledger::machine::policy::{CapabilityRules, Policy};
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Timestamp;
 
@@ -25,6 +25,15 @@ event_structs! {
     TokenRevoked {
         /// Which token.
         token: TokenId,
+    }
+    /// The rules of one capability of a namespace changed, or ended.
+    CapabilityPolicyChanged {
+        /// Which capability.
+        capability: Capability,
+        /// The new rules; `None` for those of the namespace alone.
+        rules: Option<CapabilityRules>,
+        /// Why.
+        reason: Text,
     }
     /// The rules of a namespace changed.
     PolicyChanged {

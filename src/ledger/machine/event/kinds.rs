@@ -127,4 +127,5 @@ event_kinds! {
     601 "token-rotated" TokenRotated,
     602 "token-revoked" TokenRevoked,
     610 "policy-changed" PolicyChanged,
+    611 "capability-policy-changed" CapabilityPolicyChanged,
 }

@@ -288,7 +288,8 @@ impl EventBody {
             | Self::TokenCreated(_)
             | Self::TokenRotated(_)
             | Self::TokenRevoked(_)
-            | Self::PolicyChanged(_) => None,
+            | Self::PolicyChanged(_)
+            | Self::CapabilityPolicyChanged(_) => None,
             Self::CallbackDue(_)
             | Self::CallbackAttempted(_)
             | Self::CallbackDelivered(_)

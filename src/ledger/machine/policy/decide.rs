@@ -2,11 +2,13 @@
 
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
-use crate::ledger::machine::event::PolicyChanged;
-use crate::ledger::machine::policy::{MAX_LANE_BOUND, MAX_MISSED, MAX_NAMESPACE_BOUND, MAX_REPLAY_RATE, Policy};
+use crate::ledger::machine::event::{CapabilityPolicyChanged, PolicyChanged};
+use crate::ledger::machine::policy::{
+    MAX_LANE_BOUND, MAX_MISSED, MAX_NAMESPACE_BOUND, MAX_OWNER, MAX_REPLAY_RATE, Policy,
+};
 use crate::ledger::machine::{State, bounds};
 
-/// Decides `SetPolicy`; `step.rs` sends no other command here. The event's envelope says where, who and when.
+/// Decides the changes of rules; `step.rs` sends no other command here. The event's envelope says where, who and when.
 #[must_use]
 pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal) -> Decision {
     match (&proposal.command, &proposal.namespace) {
@@ -19,6 +21,17 @@ pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal) -> 
                     Decision::accept(vec![changed.into()], Answer::Done)
                 }
             }
+        }
+        (Command::SetCapabilityPolicy { capability, rules, reason }, Some(namespace)) => {
+            if let Err(full) = bounds::namespace(state, namespace).and_then(|()| bounds::capability_rules(state)) {
+                return Decision::refuse(full);
+            }
+            if rules.as_ref().and_then(|rules| rules.owner.as_ref()).is_some_and(|owner| owner.len() > MAX_OWNER) {
+                return Decision::refuse(Rejection::PolicyInvalid { why: "an owner has at most 128 bytes" });
+            }
+            let (capability, rules) = (capability.clone(), rules.clone());
+            let changed = CapabilityPolicyChanged { capability, rules, reason: reason.clone() };
+            Decision::accept(vec![changed.into()], Answer::Done)
         }
         _ => Decision::refuse(Rejection::PolicyInvalid { why: "a policy belongs to a namespace" }),
     }

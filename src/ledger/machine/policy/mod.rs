@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ids::Namespace;
+use crate::ledger::ids::{Capability, Namespace};
+use crate::ledger::machine::task::spec::{SlowPolicy, Text};
 
 /// The most missed heartbeats until `unhealthy`.
 pub const MAX_MISSED: u32 = 1_000;
@@ -46,6 +47,21 @@ impl Default for Policy {
         }
     }
 }
+
+/// The longest name of an owner, in bytes.
+pub const MAX_OWNER: usize = 128;
+
+/// The rules of one capability, for tasks that say nothing themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapabilityRules {
+    /// What happens to a slow task; a hand-over holds for idempotent ones only, others wait (S9).
+    pub slow_reach: SlowPolicy,
+    /// Who looks after slow tasks: a name for people, at most 128 bytes.
+    pub owner: Option<Text>,
+}
+
+/// The capabilities with rules of their own.
+pub type RulesByCapability = BTreeMap<(Namespace, Capability), CapabilityRules>;
 
 /// Every namespace that departs from the defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,9 +1,12 @@
 //! The rules of policies.
 
+use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::Rejection;
-use crate::ledger::machine::policy::Policy;
-use crate::ledger::machine::world::{World, namespace};
+use crate::ledger::machine::policy::{CapabilityRules, Policy};
+use crate::ledger::machine::task::spec::SlowPolicy;
+use crate::ledger::machine::world::{World, capability, namespace};
+use crate::ledger::time::Millis;
 
 fn set(policy: Policy) -> Command {
     Command::SetPolicy { policy, reason: "a test".into() }
@@ -36,4 +39,24 @@ fn a_policy_outside_its_bounds_is_refused_whole() {
     }
     let nowhere = Proposal::by_hub(None, set(ok));
     assert!(matches!(world.propose(nowhere).1, Err(Rejection::PolicyInvalid { .. })));
+}
+
+#[test]
+fn the_rules_of_a_capability_hold_in_their_namespace_alone_and_survive_a_snapshot() {
+    let mut world = World::new();
+    let rules = CapabilityRules { slow_reach: SlowPolicy::Fail { after: Millis(9) }, owner: Some("desk".into()) };
+    let set = |rules: Option<CapabilityRules>| Command::SetCapabilityPolicy {
+        capability: capability(),
+        rules,
+        reason: "a test".into(),
+    };
+    assert_eq!(world.ok(set(Some(rules.clone()))), ["capability-policy-changed"]);
+    let key = (namespace(), capability());
+    assert_eq!(world.state.capability_rules().get(&key), Some(&rules));
+    let copy = State::from_image(world.state.to_image());
+    assert_eq!((copy.capability_rules().get(&key), copy.digest()), (Some(&rules), world.state.digest()));
+    let long = CapabilityRules { owner: Some("x".repeat(129).into()), ..rules };
+    assert!(matches!(world.refused(set(Some(long))), Rejection::PolicyInvalid { .. }));
+    world.ok(set(None));
+    assert!(world.state.capability_rules().is_empty());
 }
