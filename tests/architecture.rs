@@ -38,7 +38,15 @@ const PURE: &[&str] = &[
     "src/scheduler/outbound/signature.rs",
     "src/api/render",
     "src/api/submission",
-    "src/recovery",
+    "src/recovery/boot.rs",
+    "src/recovery/list.rs",
+    "src/recovery/liveness.rs",
+    "src/recovery/mod.rs",
+    "src/recovery/orphan.rs",
+    "src/recovery/pace.rs",
+    "src/recovery/plans.rs",
+    "src/recovery/select.rs",
+    "src/recovery/turns.rs",
 ];
 
 const IMPURE_WORDS: &[&str] = &[

@@ -15,8 +15,22 @@ use crate::ledger::store::Store;
 use crate::recovery;
 use crate::scheduler::outbound;
 
-/// The hub's own calls, once it is open.
-pub(super) type Outbound = Arc<Mutex<Option<outbound::Handle>>>;
+/// What runs beside an open hub: its own calls, and what brings replay plans their lists.
+pub(super) struct Workers {
+    outbound: outbound::Handle,
+    replays: recovery::driver::Handle,
+}
+
+impl Workers {
+    /// Ends them: nothing new goes out, and what is on its way has the grace.
+    pub(super) async fn stop(self) {
+        self.replays.stop().await;
+        self.outbound.stop().await;
+    }
+}
+
+/// The workers, once the hub is open.
+pub(super) type Outbound = Arc<Mutex<Option<Workers>>>;
 
 /// The disk and its marks.
 pub(super) struct Room {
@@ -57,9 +71,10 @@ impl Opening {
     }
 
     /// Opens the hub and lets it call out.
-    pub(super) async fn open(self) -> Result<outbound::Handle, StartError> {
+    pub(super) async fn open(self) -> Result<Workers, StartError> {
         self.ledger.enter(Phase::Open).await.map_err(|error| StartError::Other(error.to_string()))?;
-        outbound::spawn(&self.ledger, self.calls).map_err(|why| StartError::Other(why.to_string()))
+        let outbound = outbound::spawn(&self.ledger, self.calls).map_err(|why| StartError::Other(why.to_string()))?;
+        Ok(Workers { outbound, replays: recovery::driver::spawn(&self.ledger) })
     }
 
     /// All of it once there is room.

@@ -279,6 +279,7 @@ impl Committer {
             published.pushes = now.pushes + stir.pushes;
             published.callbacks = now.callbacks + stir.callbacks;
             published.registrations = now.registrations + stir.registrations;
+            published.replays = now.replays + stir.replays;
             *now = published;
         });
         self.watchers.wake(events.iter().filter_map(|event| event.body.task()));
@@ -340,6 +341,7 @@ struct Stir {
     pushes: u64,
     callbacks: u64,
     registrations: u64,
+    replays: u64,
 }
 
 impl Stir {
@@ -352,7 +354,7 @@ impl Stir {
                 EventBody::TaskCancelled(_) | EventBody::TaskExpired(_) => stir.pushes += 1,
                 EventBody::CallbackDue(_) | EventBody::CallbackRedriven(_) => stir.callbacks += 1,
                 EventBody::AgentRegistered(_) | EventBody::AgentUpdated(_) => stir.registrations += 1,
-                _ => {}
+                body => stir.replays += u64::from(body.replay().is_some()),
             }
         }
         stir

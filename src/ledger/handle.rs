@@ -249,6 +249,8 @@ pub struct Published {
     pub callbacks: u64,
     /// Registrations, and tasks that may want a schema check.
     pub registrations: u64,
+    /// Replay plans: their phases and the outcomes of their items.
+    pub replays: u64,
 }
 
 pub(in crate::ledger) type Release = Box<dyn FnOnce() + Send>;

@@ -254,5 +254,6 @@ fn first_published(state: &State, head: crate::ledger::store::Head) -> Published
         pushes: 0,
         callbacks: 0,
         registrations: 0,
+        replays: 0,
     }
 }

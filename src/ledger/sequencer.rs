@@ -462,6 +462,7 @@ impl Sequencer {
             pushes: 0,
             callbacks: 0,
             registrations: 0,
+            replays: 0,
         }
     }
 

@@ -7,18 +7,26 @@
 //! - An agent's silence: [`liveness`] proposes `unhealthy`, then `lost`; the ledger orphans what it held; [`orphan`]
 //!   proposes the replays, as fast as [`pace`] lets it.
 //!
-//! - An operator's word: [`select`] picks, a plan is frozen with its [`list`], and each item has its turn at the plan's
-//!   rate.
+//! - An operator's word: [`select`] picks, a plan is frozen with its [`list`], [`plans`] proposes its items at the plan's
+//!   rate, and [`turns`] shares what a namespace may take between them and the sweep. [`driver`], the one shell here,
+//!   brings the planner the lists.
 //!
 //! Deliberately absent: which task may be replayed. The ledger decides that for each, at the moment of its replay.
 
 pub mod boot;
+pub mod driver;
 pub mod list;
 pub mod liveness;
 pub mod orphan;
 pub mod pace;
+pub mod plans;
 pub mod select;
+pub mod turns;
 
+#[cfg(test)]
+mod driver_tests;
+#[cfg(test)]
+mod plans_tests;
 #[cfg(test)]
 mod properties;
 
@@ -32,12 +40,14 @@ use crate::ledger::time::Timestamp;
 
 use liveness::Liveness;
 use orphan::Sweep;
+use plans::Plans;
+use turns::Turns;
 
-/// Liveness and the orphan sweep as one planner.
+/// Liveness and everything that replays, as one planner.
 #[derive(Debug, Default)]
 pub struct Recovery {
     liveness: Liveness,
-    sweep: Sweep,
+    turns: Turns,
 }
 
 impl Recovery {
@@ -56,38 +66,53 @@ impl Recovery {
     /// Who waits for a replay.
     #[must_use]
     pub const fn sweep(&self) -> &Sweep {
-        &self.sweep
+        self.turns.sweep()
+    }
+
+    /// Which plans run, and which of them wait for their list.
+    #[must_use]
+    pub const fn plans(&self) -> &Plans {
+        self.turns.plans()
+    }
+
+    /// When the next replay may go, of those that wait.
+    #[must_use]
+    pub fn next_replay_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.turns.next_at(now)
     }
 }
 
 impl Planner for Recovery {
     fn rebuild(&mut self, state: &State, now: Timestamp) {
         self.liveness.rebuild(state, now);
-        self.sweep.rebuild(state, now);
+        self.turns.rebuild(state, now);
     }
 
     fn observe(&mut self, state: &State, event: &Event) {
         self.liveness.observe(state, event);
-        self.sweep.observe(state, event);
+        self.turns.observe(state, event);
     }
 
     fn note(&mut self, state: &State, note: &Note, now: Timestamp) {
         self.liveness.note(state, note, now);
+        if let Note::Listed { replay, list } = note {
+            self.turns.listed(state, *replay, list);
+        }
     }
 
     fn plan(&mut self, state: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
         let mut proposals = self.liveness.plan(state, now, room);
         let room = room.saturating_sub(proposals.len());
-        proposals.extend(self.sweep.plan(state, now, room));
+        proposals.extend(self.turns.plan(state, now, room));
         proposals
     }
 
     fn refused(&mut self, state: &State, proposal: &Proposal) {
-        self.sweep.refused(state, proposal);
+        self.turns.refused(state, proposal);
     }
 
     fn wake_at(&self, _state: &State, now: Timestamp) -> Option<Timestamp> {
-        self.liveness.wake_at().into_iter().chain(self.sweep.next_at(now)).min()
+        self.liveness.wake_at().into_iter().chain(self.turns.next_at(now)).min()
     }
 
     fn as_any(&self) -> &dyn Any {

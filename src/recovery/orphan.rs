@@ -18,9 +18,6 @@ use crate::ledger::machine::task::status::Status;
 use crate::ledger::time::Timestamp;
 use crate::recovery::pace::Bucket;
 
-/// Replays a second over all namespaces.
-pub const OVERALL_RATE: u32 = 10_000;
-
 type Orphan = (Timestamp, ReachId);
 
 /// Orphans of one namespace that may be replayed, oldest first.
@@ -45,8 +42,6 @@ pub struct Sweep {
     wards: BTreeMap<Namespace, Ward>,
     since: BTreeMap<ReachId, Known>,
     deferred: BTreeSet<(Timestamp, ReachId)>,
-    overall: Option<Bucket>,
-    last: Option<Namespace>,
     /// The last event before this start: until then an earlier run may have emptied every bucket.
     began: Timestamp,
 }
@@ -118,66 +113,48 @@ impl Sweep {
         }
     }
 
-    pub(super) fn plan(&mut self, state: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
-        self.end_graces(state, now);
-        let mut proposals = Vec::new();
-        // One of each namespace in turn, from the one after the last served: a large loss does not starve a small one.
-        let names: Vec<Namespace> = self.wards.keys().cloned().collect();
-        let start = names.partition_point(|name| self.last.as_ref().is_some_and(|last| name <= last));
-        let mut ring = names;
-        ring.rotate_left(start);
-        while proposals.len() < room && !ring.is_empty() {
-            ring.retain(|name| {
-                if proposals.len() >= room {
-                    return false;
-                }
-                let next = self.next_of(state, name, now);
-                let found = next.is_some();
-                if found {
-                    self.last = Some(name.clone());
-                }
-                proposals.extend(next);
-                found
-            });
-        }
-        self.wards.retain(|_, ward| !ward.waiting.is_empty() || !ward.bucket.is_full(now));
-        proposals
+    /// Namespaces in which an orphan waits.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Namespace> {
+        self.wards.iter().filter(|(_, ward)| !ward.waiting.is_empty()).map(|(name, _)| name)
     }
 
-    /// The next replay of a namespace, if one waits and there is a token for it.
-    fn next_of(&mut self, state: &State, name: &Namespace, now: Timestamp) -> Option<Proposal> {
-        let overall = self.overall.get_or_insert_with(|| Bucket::empty_at(OVERALL_RATE, self.began));
-        let ward = self.wards.get_mut(name)?;
-        ward.bucket.set_rate(state.policies().of(name).replays_per_second, now);
+    /// Sets the sweep's own rate in a namespace.
+    pub(super) fn set_rate(&mut self, name: &Namespace, rate: u32, now: Timestamp) {
+        if let Some(ward) = self.wards.get_mut(name) {
+            ward.bucket.set_rate(rate, now);
+        }
+    }
+
+    /// The next replay of a namespace, if one waits and the sweep has a token for it.
+    pub(super) fn take(&mut self, state: &State, name: &Namespace, now: Timestamp) -> Option<Proposal> {
         loop {
+            let ward = self.wards.get_mut(name)?;
             let orphan = *ward.waiting.first()?;
-            let task = state.task(orphan.1).filter(|task| replayable(task).is_some());
-            let Some(task) = task else {
-                ward.waiting.remove(&orphan);
-                self.since.remove(&orphan.1);
+            let Some(task) = state.task(orphan.1).filter(|task| replayable(task).is_some()) else {
+                self.drop_out(orphan.1);
                 continue;
             };
             if let Some(until) = grace(state, task).filter(|until| *until > now) {
                 ward.waiting.remove(&orphan);
-                if let Some(known) = self.since.get_mut(&orphan.1) {
-                    known.until = Some(until);
-                    self.deferred.insert((until, orphan.1));
-                }
+                self.put_off(orphan.1, until);
                 continue;
             }
-            if !overall.has_token(now) || !ward.bucket.take(now) {
+            if !ward.bucket.take(now) {
                 return None;
             }
-            overall.take(now);
             // Out of the index at once: its event, or the refusal, says what became of it.
-            ward.waiting.remove(&orphan);
-            self.since.remove(&orphan.1);
+            self.drop_out(orphan.1);
             let command = Command::ReplayTask { task: orphan.1 };
             return Some(Proposal::by_hub(Some(name.clone()), command));
         }
     }
 
-    fn end_graces(&mut self, state: &State, now: Timestamp) {
+    /// Forgets wards in which nobody waits and whose bucket lacks nothing.
+    pub(super) fn forget_full(&mut self, now: Timestamp) {
+        self.wards.retain(|_, ward| !ward.waiting.is_empty() || !ward.bucket.is_full(now));
+    }
+
+    pub(super) fn end_graces(&mut self, state: &State, now: Timestamp) {
         while let Some((until, id)) = self.deferred.first().copied().filter(|(until, _)| *until <= now) {
             self.deferred.remove(&(until, id));
             let since = self.since.get_mut(&id).map(|known| {
@@ -197,13 +174,14 @@ impl Sweep {
         }
     }
 
-    /// When a token or the end of a grace comes for somebody who waits.
-    #[must_use]
-    pub fn next_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let overall = self.overall.map_or(now, |bucket| bucket.next_at(now));
-        let wards = self.wards.values().filter(|ward| !ward.waiting.is_empty());
-        let tokens = wards.map(|ward| ward.bucket.next_at(now).max(overall)).min();
-        tokens.into_iter().chain(self.deferred.first().map(|(until, _)| *until)).min()
+    /// When the sweep has a token for an orphan that waits in that namespace.
+    pub(super) fn token_at(&self, name: &Namespace, now: Timestamp) -> Option<Timestamp> {
+        self.wards.get(name).filter(|ward| !ward.waiting.is_empty()).map(|ward| ward.bucket.next_at(now))
+    }
+
+    /// When the next grace ends.
+    pub(super) fn grace_ends_at(&self) -> Option<Timestamp> {
+        self.deferred.first().map(|(until, _)| *until)
     }
 }
 

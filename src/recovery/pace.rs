@@ -2,8 +2,18 @@
 //!
 //! Why: after a loss a hundred tasks want back at once, and the standbys that take them also have their own. In any
 //! window w a bucket lets at most rate × w + burst through (R1).
+//!
+//! Every source of replays, the sweep and each plan, has its own bucket. [`Pace`] is what they share: one bucket a
+//! namespace, at the greatest rate that any of its sources has, and one over all. So a plan beside the sweep adds
+//! nothing to what the agents of a namespace must take.
 
+use std::collections::BTreeMap;
+
+use crate::ledger::ids::Namespace;
 use crate::ledger::time::{Millis, Timestamp};
+
+/// Replays a second over all namespaces.
+pub const OVERALL_RATE: u32 = 10_000;
 
 /// Parts of a token: a rate of r a second is r parts a millisecond, so no fraction is lost.
 const PARTS: u64 = 1_000;
@@ -87,6 +97,67 @@ impl Bucket {
         then.refill(now);
         let missing = PARTS.saturating_sub(then.parts);
         now.after(Millis(missing.div_ceil(self.rate)))
+    }
+}
+
+/// The buckets that all sources share.
+///
+/// Each begins empty at the last event before the start, for an earlier run may have emptied it: a restart brings no
+/// fresh burst.
+#[derive(Debug, Default)]
+pub struct Pace {
+    began: Timestamp,
+    overall: Option<Bucket>,
+    namespaces: BTreeMap<Namespace, Bucket>,
+}
+
+impl Pace {
+    /// Buckets that were empty at `began`.
+    #[must_use]
+    pub fn starting(began: Timestamp) -> Self {
+        Self { began, ..Self::default() }
+    }
+
+    fn overall(&mut self) -> &mut Bucket {
+        self.overall.get_or_insert_with(|| Bucket::empty_at(OVERALL_RATE, self.began))
+    }
+
+    /// Sets the rate of a namespace's bucket from `now` on.
+    pub fn set_rate(&mut self, namespace: &Namespace, rate: u32, now: Timestamp) {
+        if let Some(bucket) = self.namespaces.get_mut(namespace) {
+            bucket.set_rate(rate, now);
+        } else {
+            self.namespaces.insert(namespace.clone(), Bucket::empty_at(rate, self.began));
+        }
+    }
+
+    /// Is there a token in both buckets? Not before the namespace has a rate.
+    pub fn has_token(&mut self, namespace: &Namespace, now: Timestamp) -> bool {
+        self.overall().has_token(now) && self.namespaces.get_mut(namespace).is_some_and(|own| own.has_token(now))
+    }
+
+    /// Takes one from both, if both have one.
+    pub fn take(&mut self, namespace: &Namespace, now: Timestamp) -> bool {
+        let there = self.has_token(namespace, now);
+        if there {
+            self.overall().take(now);
+            if let Some(own) = self.namespaces.get_mut(namespace) {
+                own.take(now);
+            }
+        }
+        there
+    }
+
+    /// When both have one.
+    #[must_use]
+    pub fn next_at(&self, namespace: &Namespace, now: Timestamp) -> Timestamp {
+        let overall = self.overall.map_or(now, |bucket| bucket.next_at(now));
+        self.namespaces.get(namespace).map_or(now, |own| own.next_at(now)).max(overall)
+    }
+
+    /// Forgets buckets that lack nothing and that nobody needs.
+    pub fn forget_full(&mut self, now: Timestamp, is_needed: impl Fn(&Namespace) -> bool) {
+        self.namespaces.retain(|namespace, bucket| is_needed(namespace) || !bucket.is_full(now));
     }
 }
 

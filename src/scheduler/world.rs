@@ -1,9 +1,10 @@
 //! A small world for tests: a state, a scheduler, recovery, and a clock that is a number.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ledger::ids::{
-    AgentId, AgentKey, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Namespace, ReachId, TokenId,
+    AgentId, AgentKey, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Namespace, ReachId, ReplayId, TokenId,
 };
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{
@@ -12,13 +13,16 @@ use crate::ledger::machine::agent::{
 use crate::ledger::machine::command::{Command, Proposal, Report, Retryable, Word};
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::{Actor, AlreadyDone, Event, EventBody, TaskDispatched};
+use crate::ledger::machine::replay::MayHaveRun;
+use crate::ledger::machine::replay::order::{Before, ReplayOrder, ReplayWord};
 use crate::ledger::machine::step::step;
 use crate::ledger::machine::task::samples;
-use crate::ledger::machine::task::spec::{Idempotence, OrphanPolicy, RetryPolicy, Submission};
-use crate::ledger::machine::task::{Failure, FailureClass};
+use crate::ledger::machine::task::spec::{BodyRef, Idempotence, OrphanPolicy, RetryPolicy, Submission};
+use crate::ledger::machine::task::{Failure, FailureClass, Task};
 use crate::ledger::planner::{ClaimId, Note, Planner};
 use crate::ledger::time::{Millis, Timestamp};
 use crate::recovery::Recovery;
+use crate::recovery::list::{PlanItem, encode};
 use crate::scheduler::plan::Scheduler;
 
 pub(crate) fn namespace() -> Namespace {
@@ -91,6 +95,10 @@ pub(crate) struct World {
     pub(crate) recovery: Recovery,
     pub(crate) now: Timestamp,
     pub(crate) refusals: Vec<Rejection>,
+    /// What the shells would find on disk: final rows, and what was made of them.
+    pub(crate) rows: BTreeMap<ReachId, Arc<Task>>,
+    redriven: BTreeMap<ReachId, ReachId>,
+    pub(crate) log: Vec<Event>,
     next_task: u64,
     next_claim: u64,
 }
@@ -103,6 +111,9 @@ impl World {
             recovery: Recovery::new(),
             now: Timestamp(1_000_000),
             refusals: Vec::new(),
+            rows: BTreeMap::new(),
+            redriven: BTreeMap::new(),
+            log: Vec::new(),
             next_task: 0,
             next_claim: 0,
         };
@@ -130,6 +141,14 @@ impl World {
             self.scheduler.observe(&self.state, event);
             self.recovery.observe(&self.state, event);
         }
+        for event in &done.events {
+            if let EventBody::TaskRedriven(body) = &event.body {
+                self.redriven.insert(body.task, body.successor);
+            }
+            let ended = event.body.task().and_then(|id| self.state.task(id)).filter(|task| task.ended_at.is_some());
+            self.rows.extend(ended.map(|task| (task.id(), Arc::new(task.clone()))));
+        }
+        self.log.extend(done.events.iter().cloned());
         (done.answer, done.events)
     }
 
@@ -210,9 +229,7 @@ impl World {
                 return dispatched;
             }
             for (index, mut proposal) in proposals.into_iter().enumerate() {
-                if let Command::DispatchTask { lease, task, .. } = &mut proposal.command {
-                    *lease = LeaseDigest(Digest::of(&[&task.0]));
-                }
+                self.fill(&mut proposal);
                 let (answer, events) = self.propose(&proposal);
                 if let Err(why) = answer {
                     self.refusals.push(why);
@@ -230,6 +247,58 @@ impl World {
                 }
             }
         }
+    }
+
+    /// What the sequencer's shell fills in.
+    fn fill(&self, proposal: &mut Proposal) {
+        if let Command::DispatchTask { lease, task, .. } = &mut proposal.command {
+            *lease = LeaseDigest(Digest::of(&[&task.0]));
+        }
+        if let Command::ReplayItem(item) = &mut proposal.command {
+            item.before = Some(match self.state.task(item.task) {
+                Some(task) if task.ended_at.is_none() => Before::default(),
+                _ => Before {
+                    finished: self.rows.get(&item.task).cloned(),
+                    redriven_as: self.redriven.get(&item.task).copied(),
+                    has_payload: true,
+                    superseded_by: None,
+                },
+            });
+        }
+    }
+
+    /// A plan over those items, frozen as the API would; its list is not told.
+    pub(crate) fn order(&mut self, rate: u32, items: &[PlanItem]) -> (ReplayId, Vec<u8>) {
+        self.next_task += 1;
+        let (replay, list) = (ReplayId(submission(self.next_task).reach_id.0), encode(items));
+        let order = ReplayOrder {
+            replay,
+            select: "{}".into(),
+            reason: "after the incident".into(),
+            rate,
+            may_have_run: MayHaveRun::Skip,
+            total: u32::try_from(items.len()).unwrap(),
+            list: BodyRef { digest: Digest::of(&[&list]), len: 1 },
+            position: self.state.seq(),
+        };
+        self.by(Actor::Token(TokenId::new("operator").unwrap()), Command::PlanReplay(Box::new(order)));
+        (replay, list)
+    }
+
+    pub(crate) fn tell(&mut self, replay: ReplayId, list: &[u8]) {
+        self.note(&Note::Listed { replay, list: list.into() });
+    }
+
+    /// A plan over those items, with its list.
+    pub(crate) fn plan(&mut self, rate: u32, items: &[PlanItem]) -> ReplayId {
+        let (replay, list) = self.order(rate, items);
+        self.tell(replay, &list);
+        replay
+    }
+
+    pub(crate) fn steer(&mut self, replay: ReplayId, word: ReplayWord) {
+        let command = Command::SteerReplay { replay, word };
+        self.by(Actor::Token(TokenId::new("operator").unwrap()), command);
     }
 
     pub(crate) fn cycle(&mut self) -> Vec<Dispatch> {
@@ -277,6 +346,6 @@ impl World {
 impl World {
     pub(crate) fn recovery_wake(&self) -> Option<Timestamp> {
         // Liveness has its own moments; with every agent lost or watched far off, the nearest is the sweep's.
-        self.recovery.sweep().next_at(self.now)
+        self.recovery.next_replay_at(self.now)
     }
 }

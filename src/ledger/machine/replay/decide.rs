@@ -144,8 +144,9 @@ enum Turn {
 
 fn back_to_queue(state: &State, replay: &Replay, item: &ReplayItem) -> Turn {
     let Some(task) = state.task(item.task).filter(|task| task.namespace == replay.namespace) else {
-        // It has ended and left memory, or never was: the list holds only what was there.
-        return Turn::Leave(if item.before.is_some() { Skip::Finished } else { Skip::Unknown });
+        // It has ended and left memory, or never was.
+        let has_row = item.before.as_ref().is_some_and(|before| before.finished.is_some());
+        return Turn::Leave(if has_row { Skip::Finished } else { Skip::Unknown });
     };
     match task.status.kind() {
         StatusKind::Orphaned | StatusKind::SlowReach => {
