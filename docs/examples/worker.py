@@ -39,6 +39,12 @@ def beat():
             held.pop(gone["reach_id"], None)  # nobody waits for this any more: a long job looks here and stops
         time.sleep(INTERVAL)
 
+def leave(*_):
+    """SIGTERM, as a deploy sends it: no new work, and what runs may finish for 30 s before it goes to another."""
+    leaving.set()
+    order = {"mode": "finish", "grace_ms": 30_000, "reason": "SIGTERM"}
+    threading.Thread(target=call, args=(f"/v1/agents/{AGENT}/drain", order), daemon=True).start()
+
 status, me = call("/v1/agents", {
     "agent_id": AGENT, "instance": uuid.uuid4().hex, "transport": {"kind": "pull"}, "max_concurrency": 1,
     "capabilities": [{"capability": "text.words", "description": "Counts the words of a text"}]})
@@ -46,7 +52,7 @@ if status != 200:
     sys.exit(f"not registered: {me['code']}: {me['detail']} {me['next']}")
 ME, INTERVAL = me["incarnation"], me["heartbeat_interval_ms"] / 1000
 threading.Thread(target=beat, daemon=True).start()
-signal.signal(signal.SIGTERM, lambda *_: leaving.set())
+signal.signal(signal.SIGTERM, leave)
 while not leaving.is_set():
     status, claimed = call(f"/v1/agents/{AGENT}/claim", {"incarnation": ME, "max": 1, "wait_ms": 2000})
     if status != 200:

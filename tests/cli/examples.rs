@@ -174,3 +174,17 @@ fn a_worker_that_holds_nothing_ends_when_told_even_if_the_hub_is_away() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     assert_eq!(worker.exit_code(), Some(1), "it says that it could not say goodbye");
 }
+
+#[test]
+fn r_reg_7_a_worker_that_is_told_to_end_drains_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    let Some(mut worker) = Program::start(&hub, "worker.py", &["counter-1"], "") else { return };
+    wait_for_agent(&hub, "counter-1");
+    let pid = rustix::process::Pid::from_child(&worker.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert_eq!(worker.exit_code(), Some(0));
+    let said = stdout(&hub.reach(&["events", "--output", "json"]));
+    assert!(said.contains("agent-draining") && said.contains("SIGTERM"), "{said}");
+    assert!(said.contains("agent-deregistered"), "it held nothing, so it is out at once: {said}");
+}
