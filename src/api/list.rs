@@ -7,13 +7,13 @@
 use axum::extract::State;
 use serde::Deserialize;
 
-use crate::ledger::ids::{AgentId, BatchId, Capability, Namespace, ReachId, SessionId};
+use crate::ledger::ids::{Namespace, ReachId};
 use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{FailureClass, Task};
 use crate::ledger::store::FinishedFilter;
-use crate::ledger::time::Timestamp;
+use crate::recovery::select::Select;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Code};
@@ -23,9 +23,9 @@ use super::task_view::{Beside, TaskView};
 use super::wire::{Cursor, Page, page_size};
 
 /// Live tasks looked at in one question to the state.
-const LOOK_LIVE: usize = 2_000;
+pub(super) const LOOK_LIVE: usize = 2_000;
 /// Finished rows looked at in one read.
-const LOOK_FINISHED: usize = 500;
+pub(super) const LOOK_FINISHED: usize = 500;
 /// Rounds of looking for one page.
 const ROUNDS: usize = 8;
 
@@ -58,20 +58,6 @@ pub(super) struct ListQuery {
     limit: Option<usize>,
     /// From `next_cursor` of the page before, with the same filter.
     cursor: Option<String>,
-}
-
-#[derive(Debug, Clone)]
-struct Filter {
-    namespace: Namespace,
-    states: Vec<StatusKind>,
-    capability: Option<Capability>,
-    agent: Option<AgentId>,
-    session: Option<SessionId>,
-    batch: Option<BatchId>,
-    label: Option<(String, String)>,
-    classes: Vec<FailureClass>,
-    after: Option<Timestamp>,
-    before: Option<Timestamp>,
 }
 
 fn parsed<T: std::str::FromStr>(name: &str, text: Option<&String>) -> ApiResult<Option<T>>
@@ -108,51 +94,48 @@ pub(super) fn only(name: &str, text: &str, choice: &[&'static str]) -> ApiResult
     if choice.contains(&text) { Ok(()) } else { Err(no_such_word(name, text, choice)) }
 }
 
-impl Filter {
-    fn new(app: &App, caller: &Caller, query: &ListQuery) -> ApiResult<Self> {
-        let label = match &query.label {
+impl ListQuery {
+    /// The filter that it spells.
+    fn select(&self, app: &App) -> ApiResult<Select> {
+        let label = match &self.label {
             None => None,
             Some(label) => match label.split_once(':') {
-                Some((name, value)) => Some((name.to_owned(), value.to_owned())),
+                Some((name, value)) => Some((name.into(), value.into())),
                 None => return Err(wrong("label", Some(label), "name:value")),
             },
         };
         let moment = |at: Option<WireTime>| at.map(|at| app.ledger.from_wall(at.0));
-        Ok(Self {
-            namespace: caller.namespace.clone(),
-            states: words("state", query.state.as_ref(), &StatusKind::ALL, StatusKind::name)?,
-            capability: parsed("capability", query.capability.as_ref())?,
-            agent: parsed("agent_id", query.agent_id.as_ref())?,
-            session: parsed("session_id", query.session_id.as_ref())?,
-            batch: parsed("batch_id", query.batch_id.as_ref())?,
-            label,
-            classes: words("failure_class", query.failure_class.as_ref(), &FailureClass::ALL, FailureClass::name)?,
-            after: moment(query.submitted_after),
-            before: moment(query.submitted_before),
+        Ok(Select {
+            states: words("state", self.state.as_ref(), &StatusKind::ALL, StatusKind::name)?,
+            capability: parsed("capability", self.capability.as_ref())?,
+            agent: parsed("agent_id", self.agent_id.as_ref())?,
+            session: parsed("session_id", self.session_id.as_ref())?,
+            batch: parsed("batch_id", self.batch_id.as_ref())?,
+            labels: label.into_iter().collect(),
+            classes: words("failure_class", self.failure_class.as_ref(), &FailureClass::ALL, FailureClass::name)?,
+            after: moment(self.submitted_after),
+            before: moment(self.submitted_before),
+            ..Select::default()
         })
     }
+}
 
-    /// All but the agent, which a live task's lease and a finished task's row answer differently.
-    fn fits(&self, task: &Task) -> bool {
-        let spec = &*task.spec;
-        task.namespace == self.namespace
-            && (self.states.is_empty() || self.states.contains(&task.status.kind()))
-            && self.capability.as_ref().is_none_or(|capability| spec.capability == *capability)
-            && self.session.as_ref().is_none_or(|session| spec.session.as_ref() == Some(session))
-            && self.batch.is_none_or(|batch| spec.batch.is_some_and(|(of, _)| of == batch))
-            && self
-                .label
-                .as_ref()
-                .is_none_or(|(name, value)| spec.labels.iter().any(|(n, v)| **n == **name && **v == **value))
-            && (self.classes.is_empty()
-                || task.failure.as_ref().is_some_and(|failure| self.classes.contains(&failure.class)))
-            && self.after.is_none_or(|after| task.submitted_at > after)
-            && self.before.is_none_or(|before| task.submitted_at < before)
+/// A filter over the tasks of one namespace.
+#[derive(Debug, Clone)]
+pub(super) struct Filter {
+    pub(super) namespace: Namespace,
+    pub(super) select: Select,
+}
+
+impl Filter {
+    pub(super) fn picks(&self, task: &Task) -> bool {
+        self.select.picks(&self.namespace, task)
     }
 
-    fn fits_live(&self, task: &Task) -> bool {
-        let held_by = || task.status.lease().map(|lease| &lease.agent);
-        self.fits(task) && self.agent.as_ref().is_none_or(|agent| held_by() == Some(agent))
+    /// What the store's index can narrow by itself.
+    pub(super) fn of_rows(&self) -> FinishedFilter {
+        let Select { session, batch, agent, .. } = &self.select;
+        FinishedFilter { session: session.clone(), batch: *batch, agent: agent.clone() }
     }
 
     /// What the cursor is bound to: everything but limit and position.
@@ -173,7 +156,7 @@ fn live(state: &Ledgered, filter: &Filter, before: Option<ReachId>, limit: usize
     let mut tasks = Vec::new();
     let mut looked = 0;
     for (id, task) in state.tasks().range((std::ops::Bound::Unbounded, upper)).rev() {
-        if filter.fits_live(task) {
+        if filter.picks(task) {
             tasks.push(Task::clone(task));
         }
         looked += 1;
@@ -185,10 +168,9 @@ fn live(state: &Ledgered, filter: &Filter, before: Option<ReachId>, limit: usize
 }
 
 async fn finished(app: &App, filter: &Filter, before: Option<ReachId>) -> ApiResult<Found> {
-    let rows = FinishedFilter { session: filter.session.clone(), batch: filter.batch, agent: filter.agent.clone() };
-    let rows = app.ledger.finished(filter.namespace.clone(), rows, before, LOOK_FINISHED).await?;
+    let rows = app.ledger.finished(filter.namespace.clone(), filter.of_rows(), before, LOOK_FINISHED).await?;
     let looked_to = if rows.len() < LOOK_FINISHED { None } else { rows.last().map(Task::id) };
-    Ok(Found { tasks: rows.into_iter().filter(|task| filter.fits(task)).collect(), looked_to })
+    Ok(Found { tasks: rows.into_iter().filter(|task| filter.picks(task)).collect(), looked_to })
 }
 
 /// Tasks of the namespace, newest first.
@@ -203,7 +185,7 @@ pub(super) async fn list_tasks(
 ) -> ApiResult<Json<Page<TaskView>>> {
     caller.require(Scope::Read)?;
     let limit = page_size(query.limit)?;
-    let filter = Filter::new(&app, &caller, &query)?;
+    let filter = Filter { namespace: caller.namespace.clone(), select: query.select(&app)? };
     let cursor = Cursor::over("tasks", &filter.asked());
     let mut position: Option<ReachId> = position(&cursor, query.cursor.as_deref())?;
     let mut items: Vec<Task> = Vec::new();
@@ -221,8 +203,9 @@ pub(super) async fn list_tasks(
         }
     }
     let next_cursor = position.map(|position| cursor.after(&position.to_string()));
-    let items = items.iter().map(|task| TaskView::new(task, Beside::default())).collect();
-    Ok(Json(Page { items, next_cursor }))
+    let kin = app.ledger.kin_of(&items).await?;
+    let views = items.iter().zip(kin).map(|(task, kin)| TaskView::new(task, Beside { kin, ..Beside::default() }));
+    Ok(Json(Page { items: views.collect(), next_cursor }))
 }
 
 /// The id that a cursor stands at.

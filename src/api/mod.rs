@@ -27,6 +27,7 @@ pub mod near;
 pub mod openapi;
 mod policies;
 mod render;
+mod replays;
 mod reports;
 pub mod room;
 pub mod schemas;
@@ -153,6 +154,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(work::routes())
         .merge(history::routes())
         .merge(explain::routes())
+        .merge(replays::routes())
         .merge(callbacks::routes())
         .merge(tokens::routes())
         .merge(callback_secrets::routes())

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::ledger::handle::{Intake, Receipt, Refusal, Released};
-use crate::ledger::ids::{BatchId, ReachId, Seq};
+use crate::ledger::ids::{BatchId, Capability, ReachId, Seq};
 use crate::ledger::machine::KeySubject;
 use crate::ledger::machine::agent::Sensitive;
 use crate::ledger::machine::command::Command;
@@ -18,7 +19,7 @@ use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::EventBody;
 use crate::ledger::machine::task::deadline::first_status;
 use crate::ledger::machine::task::spec::{
-    Approval, BodyRef, Idempotence, IdempotencyKey, MAX_LIFETIME, SlowPolicy, Submission, Text,
+    Approval, BodyRef, Idempotence, IdempotencyKey, MAX_LIFETIME, SchemaVerdicts, SlowPolicy, Submission, Text,
 };
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::store::{Body, BodyKind};
@@ -266,21 +267,37 @@ pub(super) async fn fit_to_offers(
     if entry.sensitive == Sensitive::Yes {
         made.approval = Approval::Needed;
     }
-    let digests = schemas::distinct(entry);
-    if digests.is_empty() {
-        return Ok(None);
-    }
     if body.payload_ref.is_some() {
         // Never opened, so nothing can be held against it.
-        made.schemas.accepted = digests.into_iter().collect();
+        made.schemas.accepted = schemas::distinct(entry).into_iter().collect();
         return Ok(None);
     }
-    let payload: Arc<[u8]> = Arc::from(body.payload.map_or("null", |raw| raw.get()).as_bytes());
+    let (verdicts, complaints) = held_against_offers(app, caller, &made.capability, body.payload).await?;
+    made.schemas = verdicts;
+    Ok(complaints)
+}
+
+/// The verdicts of what is offered now about a payload; the complaints, if every offer refuses it.
+///
+/// # Errors
+/// When schemas can't be read or the check takes too long.
+pub(super) async fn held_against_offers(
+    app: &App,
+    caller: &Caller,
+    capability: &Capability,
+    payload: Option<&RawValue>,
+) -> ApiResult<(SchemaVerdicts, Option<Complaints>)> {
+    let catalog = app.ledger.published().catalog;
+    let entry = catalog.of(&caller.namespace, capability);
+    let Some((entry, digests)) = entry.map(|entry| (entry, schemas::distinct(entry))).filter(|(_, d)| !d.is_empty())
+    else {
+        return Ok((SchemaVerdicts::default(), None));
+    };
+    let payload: Arc<[u8]> = Arc::from(payload.map_or("null", RawValue::get).as_bytes());
     let compiled = app.schemas.compiled(&app.ledger, digests).await?;
     let (verdicts, complaints) = app.schemas.verdicts(compiled, payload).await?;
     let all_refuse = schemas::all_refuse(entry, &verdicts);
-    made.schemas = verdicts;
-    Ok(all_refuse.then_some(complaints))
+    Ok((verdicts, all_refuse.then_some(complaints)))
 }
 
 /// Where a call may name its key.
@@ -399,7 +416,7 @@ pub(super) fn unexpected(answer: &Answer) -> ApiError {
 }
 
 /// A refusal of the core; an unknown capability with near names.
-fn refused(app: &App, caller: &Caller, refusal: Refusal) -> ApiError {
+pub(super) fn refused(app: &App, caller: &Caller, refusal: Refusal) -> ApiError {
     if let Refusal::Rejected(Rejection::CapabilityNotRegistered { capability }) = &refusal {
         return near::not_registered(app, caller, capability);
     }

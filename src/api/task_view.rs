@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::ledger::handle::{Ledger, Unavailable};
+use crate::ledger::machine::Kin;
 use crate::ledger::machine::task::spec::{BodyRef, OrphanPolicy, Text};
 use crate::ledger::machine::task::status::{Status, StatusKind};
 use crate::ledger::machine::task::{OutcomeKind, ReachOutcome, Task, WorkOutcome};
@@ -50,7 +51,9 @@ pub(super) struct TaskView {
     progress: Option<serde_json::Value>,
     #[schema(value_type = Option<Object>)]
     callback: Option<serde_json::Value>,
+    /// The ended task that it was made of.
     redrive_of: Option<String>,
+    /// The task that was made of this one.
     redriven_as: Option<String>,
     /// The result, if it is small; else read `result_url`.
     #[schema(value_type = serde_json::Value)]
@@ -82,6 +85,8 @@ pub(super) struct Beside {
     pub message: Option<String>,
     /// Who looks after it while it is slow.
     pub owner: Option<Text>,
+    /// What it was made of, and what was made of it.
+    pub kin: Kin,
 }
 
 /// Reads what a task's view shows beside the task itself.
@@ -89,7 +94,7 @@ pub(super) struct Beside {
 /// # Errors
 /// [`Unavailable`] when the disk does not answer.
 pub(super) async fn beside(ledger: &Ledger, task: &Task) -> Result<Beside, Unavailable> {
-    let mut beside = Beside::default();
+    let mut beside = Beside { kin: ledger.kin(task).await?, ..Beside::default() };
     if task.status.kind() == StatusKind::SlowReach {
         let key = (task.namespace.clone(), task.spec.capability.clone());
         beside.owner = ledger.published().capability_rules.get(&key).and_then(|rules| rules.owner.clone());
@@ -177,8 +182,8 @@ impl TaskView {
                     "attempts": standing.attempts,
                 })
             }),
-            redrive_of: None,
-            redriven_as: None,
+            redrive_of: beside.kin.redrive_of.map(|id| id.to_string()),
+            redriven_as: beside.kin.redriven_as.map(|id| id.to_string()),
             result: beside.result.and_then(|body| raw(&body.bytes)),
             result_url: large.then(|| format!("/v1/tasks/{id}/result")),
             reach_id: id,

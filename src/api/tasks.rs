@@ -36,6 +36,8 @@ use super::wire::ReceiptBody;
 
 /// The longest wait for a change.
 const MAX_WAIT_MS: u64 = 60_000;
+/// Redrives followed at most.
+const MAX_FOLLOWED: usize = 100;
 /// The longest synchronous wait, in seconds (semantics 33).
 const MAX_SYNC_S: u64 = 120;
 
@@ -196,6 +198,7 @@ pub(super) async fn get_task(
     if wait > MAX_WAIT_MS {
         return Err(outside("wait_ms", wait, 0..=MAX_WAIT_MS));
     }
+    let id = if query.follow.is_some() { latest(&app, &caller, id).await? } else { id };
     // Registered before the first look, so no change is missed between the two.
     let watch = app.ledger.watch(id);
     let mut task = visible(&app, &caller, id).await?;
@@ -219,6 +222,20 @@ pub(super) async fn get_task(
     }
     let beside = task_view::beside(&app.ledger, &task).await?;
     Ok(Json(TaskView::new(&task, beside)))
+}
+
+/// The newest task that was made of this one, by redrives.
+async fn latest(app: &App, caller: &Caller, id: ReachId) -> ApiResult<ReachId> {
+    let mut latest = visible(app, caller, id).await?;
+    for _ in 0..MAX_FOLLOWED {
+        let Some(next) = app.ledger.kin(&latest).await?.redriven_as else { return Ok(latest.id()) };
+        latest = visible(app, caller, next).await?;
+    }
+    Err(ApiError::new(
+        Code::InvalidQuery,
+        format!("follow: more than {MAX_FOLLOWED} redrives lead on; the last seen is {}", latest.id()),
+    )
+    .fact("reach_id", latest.id().to_string()))
 }
 
 /// A body as it came in: JSON.
@@ -298,7 +315,11 @@ pub(super) struct Moved {
     receipt: Option<ReceiptBody>,
 }
 
-fn moved(id: ReachId, verdict: Verdict) -> ApiResult<Json<Moved>> {
+/// Where the task stands after a word that was taken.
+///
+/// # Errors
+/// Why it was not.
+pub(super) fn moved(id: ReachId, verdict: Verdict) -> ApiResult<Json<Moved>> {
     let released = verdict.map_err(|refusal| ApiError::from(refusal).named(Thing::Task, id))?;
     #[expect(clippy::wildcard_enum_match_arm, reason = "any other answer is a bug, told as one")]
     match released.answer {

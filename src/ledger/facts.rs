@@ -128,11 +128,11 @@ pub fn redriven_as(id: ReachId, later: &[Seq], store: &dyn Store) -> Result<Opti
 ///
 /// # Errors
 /// [`ReadError`] when the disk fails.
-pub fn redrive_of(task: &Task, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
-    let Some(second) = task.seqs.get(1) else { return Ok(None) };
-    let Some(stored) = store.event(*second)? else { return Ok(None) };
+pub fn redrive_of(task: ReachId, second: Option<Seq>, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
+    let Some(second) = second else { return Ok(None) };
+    let Some(stored) = store.event(second)? else { return Ok(None) };
     let EventBody::TaskRedriven(body) = stored.event.body else { return Ok(None) };
-    Ok((body.successor == task.id()).then_some(body.task))
+    Ok((body.successor == task).then_some(body.task))
 }
 
 /// A task of the same session that was submitted later and has succeeded. One that was made of an older task is as old
@@ -143,7 +143,10 @@ fn superseded_by(task: &Task, store: &dyn Store) -> Result<Option<ReachId>, Read
     let submitted = task.seqs.first().copied();
     for newer in store.list_finished(&task.namespace, &filter, None, LOOKED_AT)? {
         let succeeded = newer.status.kind() == StatusKind::Succeeded;
-        if succeeded && newer.seqs.first().copied() > submitted && redrive_of(&newer, store)?.is_none() {
+        if succeeded
+            && newer.seqs.first().copied() > submitted
+            && redrive_of(newer.id(), newer.seqs.get(1).copied(), store)?.is_none()
+        {
             return Ok(Some(newer.id()));
         }
     }

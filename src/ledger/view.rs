@@ -12,12 +12,38 @@ use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
-use crate::ledger::machine::{KeyBinding, Kin};
-use crate::ledger::store::{Body, BodyKey, FinishedFilter, ReadError, StoredEvent};
+use crate::ledger::machine::{KeyBinding, Kin, State};
+use crate::ledger::store::{Body, BodyKey, FinishedFilter, ReadError, Store, StoredEvent};
 
 impl From<ReadError> for Unavailable {
     fn from(error: ReadError) -> Self {
         Self::Unreadable(error.to_string())
+    }
+}
+
+/// What is needed of a task that has left memory to find its kin on disk.
+struct Remains {
+    task: ReachId,
+    /// Its second event, which says what it was made of.
+    second: Option<Seq>,
+    ended_by: Option<Seq>,
+    later: Vec<Seq>,
+}
+
+impl Remains {
+    fn of(task: &Task) -> Self {
+        let later = task.seqs.iter().copied().filter(|seq| Some(*seq) > task.ended_by).collect();
+        Self { task: task.id(), second: task.seqs.get(1).copied(), ended_by: task.ended_by, later }
+    }
+
+    fn kin(mut self, known: Kin, store: &dyn Store) -> Result<Kin, ReadError> {
+        let last = self.later.last().copied().max(self.ended_by);
+        self.later.extend(store.after(self.task)?.into_iter().filter(|seq| Some(*seq) > last));
+        let redriven_as = match known.redriven_as {
+            Some(successor) => Some(successor),
+            None => facts::redriven_as(self.task, &self.later, store)?,
+        };
+        Ok(Kin { redrive_of: facts::redrive_of(self.task, self.second, store)?, redriven_as })
     }
 }
 
@@ -73,22 +99,56 @@ impl Ledger {
         self.on_disk(move |store| store.list_replays(&namespace, before, limit)).await
     }
 
+    /// Several tasks, live or finished, in order; of a finished one without its later events.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn tasks(&self, ids: Vec<ReachId>) -> Result<Vec<Option<Task>>, Unavailable> {
+        let asked = ids.clone();
+        let live = move |state: &State| asked.iter().map(|id| state.task(*id).cloned()).collect::<Vec<_>>();
+        let mut found = self.ask(live).await?;
+        let missing = found.iter().zip(ids).filter(|(task, _)| task.is_none()).map(|(_, id)| id);
+        let missing: Vec<ReachId> = missing.collect();
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        let rows: Vec<Option<Task>> =
+            self.on_disk(move |store| missing.iter().map(|id| store.finished(*id)).collect()).await?;
+        for (gap, row) in found.iter_mut().filter(|task| task.is_none()).zip(rows) {
+            *gap = row;
+        }
+        Ok(found)
+    }
+
     /// What a task was made of, and what was made of it (semantics 40).
     ///
     /// # Errors
     /// [`Unavailable`] when the hub or its disk does not answer.
     pub async fn kin(&self, task: &Task) -> Result<Kin, Unavailable> {
-        let id = task.id();
-        let known = self.ask(move |state| (state.kin(id), state.redriven_as(id), state.task(id).is_some())).await?;
-        let (kin, redriven_as, in_memory) = known;
-        if in_memory {
-            return Ok(kin);
+        Ok(self.kin_of(std::slice::from_ref(task)).await?.pop().unwrap_or_default())
+    }
+
+    /// The same of several tasks at once: one question and one trip to the disk for all. At most a page of tasks.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn kin_of(&self, tasks: &[Task]) -> Result<Vec<Kin>, Unavailable> {
+        let ids: Vec<ReachId> = tasks.iter().map(Task::id).collect();
+        let known = move |state: &State| {
+            let known = |id: &ReachId| {
+                let redriven_as = state.redriven_as(*id);
+                (Kin { redriven_as, ..state.kin(*id) }, state.task(*id).is_some())
+            };
+            ids.iter().map(known).collect::<Vec<_>>()
+        };
+        let known = self.ask(known).await?;
+        if known.iter().all(|(_, in_memory)| *in_memory) {
+            return Ok(known.into_iter().map(|(kin, _)| kin).collect());
         }
-        let (task, ended_by) = (task.clone(), task.ended_by);
+        let gone = |(task, (kin, in_memory)): (&Task, (Kin, bool))| (kin, (!in_memory).then(|| Remains::of(task)));
+        let all: Vec<_> = tasks.iter().zip(known).map(gone).collect();
         self.on_disk(move |store| {
-            let later: Vec<Seq> = task.seqs.iter().copied().filter(|seq| Some(*seq) > ended_by).collect();
-            let on_disk = facts::redriven_as(id, &later, store)?;
-            Ok(Kin { redrive_of: facts::redrive_of(&task, store)?, redriven_as: redriven_as.or(on_disk) })
+            all.into_iter().map(|(kin, remains)| remains.map_or(Ok(kin), |remains| remains.kin(kin, store))).collect()
         })
         .await
     }
@@ -204,7 +264,7 @@ impl Ledger {
 
     async fn on_disk<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&dyn crate::ledger::store::Store) -> Result<T, ReadError> + Send + 'static,
+        read: impl FnOnce(&dyn Store) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, Unavailable> {
         let store = Arc::clone(&self.store);
         let read = tokio::task::spawn_blocking(move || read(&*store));

@@ -42,6 +42,7 @@ pub(crate) fn filled(path: &str) -> String {
     path.replace("{reach_id}", "reach_01h455vb4pex5vsknk084sn02q")
         .replace("{batch_id}", "batch_01h455vb4pex5vsknk084sn02q")
         .replace("{callback_id}", "msg_01h455vb4pex5vsknk084sn02q")
+        .replace("{replay_id}", "replay_01h455vb4pex5vsknk084sn02q")
         .replace("{agent_id}", "absent")
         .replace("{token_id}", "absent")
         .replace("{name}", "absent")
@@ -70,6 +71,10 @@ pub(crate) fn body_for(method: &str, path: &str) -> serde_json::Value {
         ("post", "/v1/callback-secrets") => json!({"name": "travel"}),
         ("post", "/v1/tokens") => json!({"name": "x", "scopes": ["admin"]}),
         ("put", "/v1/policies/capabilities") => json!({"capability": "text.count", "reason": "test"}),
+        ("post", "/v1/replays") => json!({"select": {"state": ["failed"]}, "reason": "test"}),
+        ("patch", _) => json!({"rate_per_s": 5}),
+        (_, path) if path.ends_with("/tasks/{reach_id}/redrive") => json!({"reason": "test"}),
+        (_, path) if path.ends_with("/resolve") => json!({"resolution": "fail", "reason": "test"}),
         ("put", "/v1/policies") => json!({"policy": {}, "reason": "test"}),
         ("post", _) => json!({}),
         _ => serde_json::Value::Null,

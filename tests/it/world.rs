@@ -142,6 +142,10 @@ impl Client {
         Answer::of(self.request(Method::POST, path).json(&body)).await
     }
 
+    pub(crate) async fn patch(&self, path: &str, body: Value) -> Answer {
+        Answer::of(self.request(Method::PATCH, path).json(&body)).await
+    }
+
     pub(crate) async fn put(&self, path: &str, body: Value) -> Answer {
         Answer::of(self.request(Method::PUT, path).json(&body)).await
     }
@@ -184,7 +188,8 @@ impl Answer {
     /// Its text without the id that a 404 names: what is left may say nothing about whether that exists.
     #[track_caller]
     pub(crate) fn unnamed(&self) -> String {
-        const THINGS: [&str; 7] = ["task", "agent", "batch", "callback secret", "callback", "token", "namespace"];
+        const THINGS: [&str; 8] =
+            ["task", "agent", "batch", "callback secret", "callback", "replay plan", "token", "namespace"];
         let (before, rest) =
             self.text.split_once("\"detail\":\"there is no ").unwrap_or_else(|| panic!("{}", self.text));
         let (named, after) = rest.split_once(" here\"").unwrap_or_else(|| panic!("{}", self.text));

@@ -15,7 +15,7 @@ use std::str::FromStr;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 
-use crate::ledger::ids::{AgentId, BatchId, CallbackId, ReachId, TokenId};
+use crate::ledger::ids::{AgentId, BatchId, CallbackId, ReachId, ReplayId, TokenId};
 
 use super::App;
 use super::error::{ApiError, Thing};
@@ -49,6 +49,10 @@ impl Names for BatchId {
 
 impl Names for CallbackId {
     const THING: Thing = Thing::Callback;
+}
+
+impl Names for ReplayId {
+    const THING: Thing = Thing::Replay;
 }
 
 impl Names for TokenId {

@@ -148,6 +148,13 @@ fn examples() -> Vec<(&'static str, Value)> {
         ("/v1/callback-secrets", json!({"name": "travel"})),
         ("/v1/callback-secrets/{name}/rotate", json!({"overlap_ms": 86_400_000})),
         ("/v1/policies", json!({"policy": {"lane_bound": 50_000}, "reason": "a smaller queue"})),
+        (
+            "/v1/replays",
+            json!({
+                "select": {"state": ["orphaned", "dead-letter"], "agent_id": "weather-1"}, "rate_per_s": 50,
+                "reason": "the rack of weather-1 lost power", "dry_run": true,
+            }),
+        ),
         ("/v1/tokens", json!({"name": "batch-caller", "scopes": ["submit", "read"]})),
         ("/v1/tokens/{token_id}/rotate", json!({"overlap_ms": 3_600_000})),
     ]

@@ -162,7 +162,8 @@ fn batch_of(event: &Event) -> Option<String> {
     own.or(event.batch).map(|id| id.to_string())
 }
 
-fn actor(actor: &Actor) -> Value {
+/// Who did it.
+pub(crate) fn actor(actor: &Actor) -> Value {
     match actor {
         Actor::Hub => serde_json::json!({"kind": "hub"}),
         Actor::Token(token) => serde_json::json!({"kind": "token", "token_id": token.as_str()}),

@@ -21,7 +21,7 @@ use crate::ledger::time::{Millis, Timestamp};
 
 use body::{CallbackWord, OnWaitWord, OrphanWord, QosWord, RequiresBody, RetryBody, RetryWord, SlowWord};
 
-pub(crate) use body::{CallbackBody, SlowBody, TaskBody};
+pub(crate) use body::{CallbackBody, Labels, SlowBody, TaskBody};
 pub(crate) use fault::{Fault, Faults};
 
 /// The most labels of one task.

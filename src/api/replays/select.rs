@@ -1,0 +1,236 @@
+//! What a plan finds, and what it would do with it: the same for a dry run and for the plan itself (R-REC-4).
+//!
+//! Live tasks are looked at in bounded questions to the state and ended ones in pages of rows, so no look holds the
+//! sequencer. What is found may have moved on by its turn; then it is looked at again (R-REC-3).
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::api::App;
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::list::{Filter, LOOK_FINISHED, LOOK_LIVE};
+use crate::ledger::ids::{Capability, ReachId, Seq, SessionId};
+use crate::ledger::machine::State;
+use crate::ledger::machine::decision::Rejection;
+use crate::ledger::machine::replay::{ItemAction, MAX_ITEMS, MayHaveRun, Skip};
+use crate::ledger::machine::task::status::StatusKind;
+use crate::ledger::machine::task::{FailureClass, Task};
+use crate::ledger::time::{Millis, Timestamp};
+use crate::recovery::list::PlanItem;
+use crate::recovery::select::judge;
+use tokio::sync::Semaphore;
+
+/// Selections at a time: each may read every row of its namespace.
+static TURNS: Semaphore = Semaphore::const_new(2);
+
+/// One task that the plan would act on.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) task: ReachId,
+    pub(super) action: ItemAction,
+    pub(super) state: StatusKind,
+    pub(super) class: Option<FailureClass>,
+    pub(super) capability: Capability,
+    pub(super) session: Option<SessionId>,
+    pub(super) submitted_at: Timestamp,
+    /// Its place in the order.
+    first: Option<Seq>,
+}
+
+/// All that the selection picks.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    /// What the plan would act on, by submission.
+    pub(super) items: Vec<Found>,
+    /// What it would leave alone, by reason.
+    pub(super) skipped: BTreeMap<Skip, u32>,
+    /// Picked ones that may have run and are not idempotent, left alone or not.
+    pub(super) ambiguous: u32,
+    /// The last event that the selection is sure to have seen.
+    pub(super) position: Seq,
+}
+
+impl Selection {
+    /// The items in order; those of one session, if there are several, in a group of their own.
+    pub(super) fn list(&self) -> Vec<PlanItem> {
+        let groups = self.groups();
+        let group = |found: &Found| found.session.as_ref().and_then(|session| groups.get(session)).copied();
+        let item =
+            |found: &Found| PlanItem { task: found.task, action: found.action, group: group(found).unwrap_or(0) };
+        self.items.iter().map(item).collect()
+    }
+
+    /// Sessions of which several items go, one at a time, numbered from 1.
+    pub(super) fn groups(&self) -> BTreeMap<&SessionId, u32> {
+        let mut sizes: BTreeMap<&SessionId, u32> = BTreeMap::new();
+        for session in self.items.iter().filter_map(|found| found.session.as_ref()) {
+            *sizes.entry(session).or_default() += 1;
+        }
+        let several = sizes.into_iter().filter(|(_, size)| *size > 1).map(|(session, _)| session);
+        several.zip(1..).collect()
+    }
+}
+
+/// While it is being made: by id, so that a task that ended between two looks is one item.
+struct Making {
+    filter: Filter,
+    word: MayHaveRun,
+    found: BTreeMap<ReachId, Found>,
+    skipped: BTreeMap<Skip, u32>,
+    ambiguous: u32,
+}
+
+/// What was seen of a task: what becomes of it, and whether it may have run.
+struct Seen {
+    verdict: Result<Found, Skip>,
+    may_have_run: bool,
+}
+
+fn seen(task: &Task, word: MayHaveRun) -> Seen {
+    let verdict = judge(task, word).map(|action| Found {
+        task: task.id(),
+        action,
+        state: task.status.kind(),
+        class: task.failure.as_ref().map(|failure| failure.class),
+        capability: task.spec.capability.clone(),
+        session: task.spec.session.clone(),
+        submitted_at: task.submitted_at,
+        first: task.seqs.first().copied(),
+    });
+    Seen { verdict, may_have_run: judge(task, MayHaveRun::Skip) == Err(Skip::MayHaveRun) }
+}
+
+/// Looks for all that the filter picks.
+///
+/// # Errors
+/// 422 `replay-too-large` as soon as there are too many; 503 `busy` while others look.
+pub(super) async fn select(app: &App, filter: Filter, word: MayHaveRun) -> ApiResult<Selection> {
+    let _turn = TURNS
+        .try_acquire()
+        .map_err(|_| ApiError::new(Code::Busy, "two selections are being made already").retry_after(Millis::secs(2)))?;
+    let position = app.ledger.published().seq;
+    let mut making = Making { filter, word, found: BTreeMap::new(), skipped: BTreeMap::new(), ambiguous: 0 };
+    if making.filter.select.tasks.is_empty() {
+        making.look_at_live(app).await?;
+        making.look_at_rows(app).await?;
+    } else {
+        making.look_up(app).await?;
+    }
+    let mut items: Vec<Found> = making.found.into_values().collect();
+    items.sort_by_key(|found| (found.first, found.task));
+    Ok(Selection { items, skipped: making.skipped, ambiguous: making.ambiguous, position })
+}
+
+impl Making {
+    fn put(&mut self, id: ReachId, seen: Seen) -> ApiResult<()> {
+        // A newer look at the same task stands for the older one.
+        let again = self.found.remove(&id).is_some();
+        self.ambiguous += u32::from(seen.may_have_run && !again);
+        match seen.verdict {
+            Ok(found) => {
+                self.found.insert(id, found);
+            }
+            Err(skip) => self.skip(skip),
+        }
+        match u32::try_from(self.found.len()) {
+            Ok(count) if count <= MAX_ITEMS => Ok(()),
+            Ok(_) | Err(_) => Err(Rejection::ReplayTooLarge { limit: MAX_ITEMS }.into()),
+        }
+    }
+
+    fn skip(&mut self, skip: Skip) {
+        *self.skipped.entry(skip).or_default() += 1;
+    }
+
+    /// Tasks in memory, in bounded questions.
+    async fn look_at_live(&mut self, app: &App) -> ApiResult<()> {
+        let mut from = Bound::Unbounded;
+        loop {
+            let (filter, word) = (self.filter.clone(), self.word);
+            let page = app.ledger.ask(move |state| live(state, &filter, word, from)).await?;
+            for (id, seen) in page.seen {
+                self.put(id, seen)?;
+            }
+            match page.looked_to {
+                Some(last) => from = Bound::Excluded(last),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Ended tasks, in pages of rows, each with what was made of them.
+    async fn look_at_rows(&mut self, app: &App) -> ApiResult<()> {
+        let states = &self.filter.select.states;
+        if !states.is_empty() && !states.iter().any(|state| state.is_terminal()) {
+            return Ok(());
+        }
+        let mut before = None;
+        loop {
+            let (namespace, of_rows) = (self.filter.namespace.clone(), self.filter.of_rows());
+            let rows = app.ledger.finished(namespace, of_rows, before, LOOK_FINISHED).await?;
+            before = rows.last().map(Task::id);
+            let is_last = rows.len() < LOOK_FINISHED;
+            let picked: Vec<Task> = rows.into_iter().filter(|task| self.filter.picks(task)).collect();
+            self.look_at_ended(app, picked).await?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Those that are named one by one.
+    async fn look_up(&mut self, app: &App) -> ApiResult<()> {
+        let named = self.filter.select.tasks.clone();
+        for some in named.chunks(LOOK_FINISHED) {
+            let tasks = app.ledger.tasks(some.to_vec()).await?;
+            let mut there = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                // A foreign one looks like one that does not exist (N1).
+                match task.filter(|task| task.namespace == self.filter.namespace) {
+                    None => self.skip(Skip::Unknown),
+                    Some(task) if !self.filter.picks(&task) => self.skip(Skip::NotApplicable),
+                    Some(task) => there.push(task),
+                }
+            }
+            self.look_at_ended(app, there).await?;
+        }
+        Ok(())
+    }
+
+    /// Tasks of which some may have been made anew already.
+    async fn look_at_ended(&mut self, app: &App, tasks: Vec<Task>) -> ApiResult<()> {
+        let kin = app.ledger.kin_of(&tasks).await?;
+        for (task, kin) in tasks.into_iter().zip(kin) {
+            let mut seen = seen(&task, self.word);
+            if kin.redriven_as.is_some() {
+                seen = Seen { verdict: Err(Skip::AlreadyRedriven), may_have_run: false };
+            }
+            self.put(task.id(), seen)?;
+        }
+        Ok(())
+    }
+}
+
+/// Some tasks in memory, and how far was looked: `None` when nothing is left.
+struct Page {
+    seen: Vec<(ReachId, Seen)>,
+    looked_to: Option<ReachId>,
+}
+
+fn live(state: &State, filter: &Filter, word: MayHaveRun, from: Bound<ReachId>) -> Page {
+    let mut page = Page { seen: Vec::new(), looked_to: None };
+    for (looked, (id, task)) in state.tasks().range((from, Bound::Unbounded)).enumerate() {
+        if filter.picks(task) {
+            let seen = match state.redriven_as(*id) {
+                Some(_) => Seen { verdict: Err(Skip::AlreadyRedriven), may_have_run: false },
+                None => seen(task, word),
+            };
+            page.seen.push((*id, seen));
+        }
+        if looked + 1 >= LOOK_LIVE {
+            page.looked_to = Some(*id);
+            break;
+        }
+    }
+    page
+}

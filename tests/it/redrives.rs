@@ -1,0 +1,135 @@
+//! One ended task made anew, and an operator's word on one that nothing else can decide.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::replays::{failed, orphans};
+use crate::work::{claim, report, submit};
+use crate::world::{Answer, World};
+
+#[tokio::test]
+async fn semantics_40_a_redriven_task_and_its_successor_name_each_other_and_it_is_done_once() {
+    let world = World::start().await;
+    world.dev.register("f-1", "text.count").await;
+    let first = failed(&world.dev).await;
+    let path = format!("/v1/tasks/{first}/redrive");
+    let answer = world.dev.post(&path, json!({"reason": "the agent was mended"})).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    let redriven = answer.json();
+    let second = redriven["reach_id"].as_str().unwrap().to_owned();
+    assert_eq!(answer.header("location"), format!("/v1/tasks/{second}"));
+    assert_eq!((&redriven["redrive_of"], &redriven["state"]), (&json!(first), &json!("queued")), "{redriven}");
+    assert!(redriven["receipt"]["seq"].is_u64(), "{redriven}");
+    let get = |id: &str| {
+        let (dev, path) = (world.dev.clone(), format!("/v1/tasks/{id}"));
+        async move { dev.get(&path).await.json() }
+    };
+    let (old, new) = (get(&first).await, get(&second).await);
+    assert_eq!((&old["state"], &old["redriven_as"]), (&json!("failed"), &json!(second)), "{old}");
+    assert_eq!((&new["redrive_of"], &new["redriven_as"]), (&json!(first), &json!(null)), "{new}");
+    assert_eq!(world.dev.get(&format!("/v1/tasks/{second}/payload")).await.json(), json!({"n": 1}));
+    let again = world.dev.post(&path, json!({"reason": "x"})).await.problem(409, "already-redriven");
+    assert_eq!(again["redriven_as"], second);
+    for id in [&first, &second] {
+        let history = world.dev.get(&format!("/v1/tasks/{id}/history")).await.json();
+        let link = history["events"].as_array().unwrap().iter().find(|event| event["kind"] == "task-redriven").cloned();
+        let link = link.unwrap_or_else(|| panic!("{history}"));
+        assert_eq!((&link["redrive_of"], &link["redriven_as"]), (&json!(first), &json!(second)), "{link}");
+    }
+    let listed = world.dev.get("/v1/tasks").await.json();
+    assert_eq!(
+        (&listed["items"][0]["redrive_of"], &listed["items"][1]["redriven_as"]),
+        (&json!(first), &json!(second)),
+        "{listed}"
+    );
+    // The second fails too and is made anew: whoever follows comes to the third.
+    let task = claim(&world.dev, "f-1").await;
+    let fail = report("f-1", &task, json!({"error": {"code": "x"}, "retryable": false}));
+    assert_eq!(world.dev.post(&format!("/v1/tasks/{second}/fail"), fail).await.status, 200);
+    let third = world.dev.post(&format!("/v1/tasks/{second}/redrive"), json!({"reason": "x"})).await.json();
+    for id in [&first, &second] {
+        let latest = get(&format!("{id}?follow=latest")).await;
+        assert_eq!(latest["reach_id"], third["reach_id"], "{latest}");
+    }
+    assert_eq!(get(&second).await["redrive_of"], first, "an ended one still says what it was made of");
+    world.dev.get(&format!("/v1/tasks/{first}?follow=newest")).await.problem(400, "invalid-query");
+}
+
+#[tokio::test]
+async fn a_corrected_payload_is_checked_like_a_submissions() {
+    let world = World::start().await;
+    let body = json!({
+        "agent_id": "f-1", "transport": {"kind": "pull"}, "capabilities": [{"capability": "text.count",
+            "input_schema": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}}],
+    });
+    assert_eq!(world.dev.post("/v1/agents", body).await.status, 200);
+    let first = failed(&world.dev).await;
+    let path = format!("/v1/tasks/{first}/redrive");
+    let wrong = world.dev.post(&path, json!({"reason": "x", "payload": {"n": "two"}})).await;
+    wrong.problem_at(422, "payload-refused", "/payload/n");
+    let large = json!({"reason": "x", "payload": {"n": 1, "x": "y".repeat(1 << 20)}});
+    world.dev.post(&path, large).await.problem(413, "body-too-large");
+    let right = world.dev.post(&path, json!({"reason": "x", "payload": {"n": 2}})).await;
+    assert_eq!(right.status, 202, "{}", right.text);
+    let task = claim(&world.dev, "f-1").await;
+    assert_eq!((&task["reach_id"], &task["payload"]), (&right.json()["reach_id"], &json!({"n": 2})), "{task}");
+    let kept = world.dev.get(&format!("/v1/tasks/{first}/payload")).await.json();
+    assert_eq!(kept, json!({"n": 1}), "the first keeps its own");
+}
+
+#[tokio::test]
+async fn what_can_not_be_made_anew_is_refused_with_the_reason() {
+    let world = World::start().await;
+    world.dev.register("f-1", "text.count").await;
+    let queued = submit(&world.dev, "text.count", json!(1)).await;
+    let redrive = |id: &str, body: Value| {
+        let (dev, path) = (world.dev.clone(), format!("/v1/tasks/{id}/redrive"));
+        async move { dev.post(&path, body).await }
+    };
+    let refused = redrive(&queued, json!({"reason": "x"})).await.problem(409, "not-redrivable");
+    assert_eq!(refused["state"], "queued");
+    let task = claim(&world.dev, "f-1").await;
+    let done = report("f-1", &task, json!({"result": 1}));
+    assert_eq!(world.dev.post(&format!("/v1/tasks/{queued}/complete"), done).await.status, 200);
+    redrive(&queued, json!({"reason": "x"})).await.problem(409, "not-redrivable");
+    let failed = failed(&world.dev).await;
+    for reason in [json!(null), json!(""), json!("x".repeat(1_001)), json!(7)] {
+        redrive(&failed, json!({"reason": reason})).await.problem_at(422, "invalid-field", "/reason");
+    }
+    redrive(&failed, json!({})).await.problem_at(422, "invalid-field", "/reason");
+    redrive(&failed, json!({"reason": "x", "payloda": 1})).await.problem_at(422, "unknown-field", "/payloda");
+    // Begun, never answered for, and given up by an operator: it may have run.
+    world.dev.register("w-1", "text.count").await;
+    world.dev.post("/v1/agents/f-1/offline", json!({"incarnation": 1})).await;
+    let held = orphans(&world.dev, [json!({"payload": 1})]).await.remove(0);
+    let fail = json!({"resolution": "fail", "reason": "nobody needs it"});
+    assert_eq!(world.dev.post(&format!("/v1/tasks/{held}/resolve"), fail).await.json()["state"], "dead-letter");
+    redrive(&held, json!({"reason": "x"})).await.problem(409, "may-have-run");
+    let sure = redrive(&held, json!({"reason": "x", "include_ambiguous": true})).await;
+    assert_eq!(sure.status, 202, "{}", sure.text);
+}
+
+#[tokio::test]
+async fn r_rec_5_a_held_orphan_goes_on_by_an_operators_word_only() {
+    let world = World::start().await;
+    let ids = orphans(&world.dev, [json!({"payload": 1}), json!({"payload": 2})]).await;
+    let resolve = |id: &str, resolution: &str| {
+        let body = json!({"resolution": resolution, "reason": "looked at it"});
+        world.dev.request(Method::POST, &format!("/v1/tasks/{id}/resolve")).json(&body)
+    };
+    let waits = Answer::of(resolve(&ids[0], "wait")).await.problem(409, "not-resolvable");
+    assert!(waits["detail"].as_str().unwrap().contains("orphaned"), "{waits}");
+    let over = Answer::of(resolve(&ids[0], "hand-over")).await;
+    assert_eq!((over.status, &over.json()["state"]), (200, &json!("queued")), "{}", over.text);
+    assert!(over.json()["receipt"]["seq"].is_u64(), "{}", over.text);
+    let given_up = Answer::of(resolve(&ids[1], "fail")).await;
+    assert_eq!((given_up.status, &given_up.json()["state"]), (200, &json!("dead-letter")), "{}", given_up.text);
+    Answer::of(resolve(&ids[1], "fail")).await.problem(409, "not-resolvable");
+    Answer::of(resolve(&ids[1], "forget")).await.problem_at(422, "invalid-field", "/resolution");
+    let path = format!("/v1/tasks/{}/resolve", ids[0]);
+    world.dev.post(&path, json!({"resolution": "fail"})).await.problem_at(422, "invalid-field", "/reason");
+    let history = world.dev.get(&format!("/v1/tasks/{}/history", ids[0])).await.json();
+    let word = history["events"].as_array().unwrap().iter().find(|event| event["kind"] == "task-resolved").cloned();
+    let word = word.unwrap_or_else(|| panic!("{history}"));
+    assert_eq!((&word["resolution"], &word["reason"]), (&json!("hand-over"), &json!("looked at it")), "{word}");
+}
