@@ -8,7 +8,7 @@ use super::super::App;
 use super::super::error::{ApiError, ApiResult, Code};
 use super::super::extract::{Caller, MAX_BODY, announced};
 use super::intake::{Begun, CHUNK, CHUNK_BYTES, Line, OpenBatch};
-use super::whole::{BatchHead, head_line, too_many_lines};
+use super::whole::{BatchHead, Given, head_line, too_many_lines};
 use super::{BatchAnswer, MAX_BATCH, MAX_LINES, callback, keyed_lines, turn};
 
 /// A body may stream for so many body timeouts in all.
@@ -82,10 +82,10 @@ pub(super) async fn stream(app: &App, caller: &Caller, headers: &HeaderMap, body
     };
     if head.as_ref().is_some_and(|head| head.idempotency_key.is_some()) {
         // The key is compared by the whole body: read it whole, as with the header.
-        let _turn = turn(headers).await?;
-        let _room = app.room.take(announced(headers).unwrap_or(MAX_BATCH).min(MAX_BATCH)).await?;
-        let whole = rest(&mut stream, first, pending).await?;
-        return keyed_lines(app, caller, whole.into(), None).await;
+        let turn = turn(headers)?;
+        let room = app.room.take(announced(headers).unwrap_or(MAX_BATCH).min(MAX_BATCH)).await?;
+        let bytes = room.with(rest(&mut stream, first, pending).await?.into());
+        return keyed_lines(app, caller, Given { bytes, turn }, None).await;
     }
     let is_head = head.is_some();
     let BatchHead { callback: spec, .. } = head.unwrap_or_default();

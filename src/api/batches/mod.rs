@@ -10,7 +10,6 @@ mod whole;
 
 use std::collections::BTreeMap;
 
-use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{HeaderValue, LOCATION};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
@@ -39,7 +38,7 @@ use super::tasks::idempotency_header;
 
 use intake::OpenBatch;
 use view::Outcome;
-use whole::{BatchBody, Header, Whole};
+use whole::{BatchBody, Given, Header, Turn, Whole};
 
 pub(crate) use crate::ledger::machine::batch::MAX_LINES;
 
@@ -94,15 +93,15 @@ pub(super) async fn submit_batch(
     let header = idempotency_header(&parts.headers)?;
     let answer = match (kind, header) {
         ("application/json", header) => {
-            let _turn = turn(&parts.headers).await?;
+            let turn = turn(&parts.headers)?;
             let bytes = read_body(&parts.headers, body, MAX_BATCH, &app).await?;
-            json(&app, &caller, bytes, header).await?
+            json(&app, &caller, Given { bytes, turn }, header).await?
         }
         // A key is compared by the whole body, so the whole body is read before anything is taken.
         (_, Some(key)) => {
-            let _turn = turn(&parts.headers).await?;
+            let turn = turn(&parts.headers)?;
             let bytes = read_body(&parts.headers, body, MAX_BATCH, &app).await?;
-            keyed_lines(&app, &caller, bytes, Some(key)).await?
+            keyed_lines(&app, &caller, Given { bytes, turn }, Some(key)).await?
         }
         (_, None) => lines::stream(&app, &caller, &parts.headers, body).await?,
     };
@@ -110,7 +109,7 @@ pub(super) async fn submit_batch(
 }
 
 /// The turn of a large body; small ones need none.
-async fn turn(headers: &HeaderMap) -> ApiResult<Option<tokio::sync::SemaphorePermit<'static>>> {
+fn turn(headers: &HeaderMap) -> ApiResult<Turn> {
     if announced(headers).is_some_and(|len| len <= SMALL) {
         return Ok(None);
     }
@@ -131,17 +130,17 @@ fn respond(answer: &BatchAnswer) -> Response {
     response
 }
 
-async fn json(app: &App, caller: &Caller, bytes: Bytes, header: Option<Text>) -> ApiResult<BatchAnswer> {
+async fn json(app: &App, caller: &Caller, given: Given, header: Option<Text>) -> ApiResult<BatchAnswer> {
     let print = app.ledger.keys().fingerprinting(&caller.namespace);
     let named = if header.is_some() { Header::Keyed } else { Header::Unkeyed };
-    let read = whole::apart(move || whole::json(&bytes, named, print)).await?;
+    let (read, _turn) = whole::apart(given, move |bytes| whole::json(bytes, named, print)).await?;
     submit_whole(app, caller, read, header).await
 }
 
 /// An NDJSON batch that was read whole, for it has a key.
-async fn keyed_lines(app: &App, caller: &Caller, bytes: Bytes, header: Option<Text>) -> ApiResult<BatchAnswer> {
+async fn keyed_lines(app: &App, caller: &Caller, given: Given, header: Option<Text>) -> ApiResult<BatchAnswer> {
     let print = app.ledger.keys().fingerprinting(&caller.namespace);
-    let read = whole::apart(move || whole::lines(&bytes, print)).await?;
+    let (read, _turn) = whole::apart(given, move |bytes| whole::lines(bytes, print)).await?;
     submit_whole(app, caller, read, header).await
 }
 

@@ -9,6 +9,7 @@ use axum::body::Bytes;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use tokio::sync::SemaphorePermit;
 use utoipa::ToSchema;
 
 use crate::ledger::canonical::{NotCanonical, canonical, canonical_without};
@@ -130,12 +131,28 @@ pub(super) enum Header {
     Unkeyed,
 }
 
-/// Does it on a thread of its own: seconds of parsing keep nobody else waiting.
+/// A large body's turn; small ones have none.
+pub(super) type Turn = Option<SemaphorePermit<'static>>;
+
+/// A body that was read whole.
+pub(super) struct Given {
+    /// It keeps its room with it.
+    pub bytes: Bytes,
+    pub turn: Turn,
+}
+
+/// Does it on a thread of its own: seconds of parsing keep nobody else waiting. The thread keeps the body's turn, also
+/// when the caller is gone: it goes on all the same, and others would come beside it.
 ///
 /// # Errors
 /// Its own; 500 when the thread is gone.
-pub(super) async fn apart(work: impl FnOnce() -> ApiResult<Whole> + Send + 'static) -> ApiResult<Whole> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+pub(super) async fn apart(
+    given: Given,
+    work: impl FnOnce(&Bytes) -> ApiResult<Whole> + Send + 'static,
+) -> ApiResult<(Whole, Turn)> {
+    let Given { bytes, turn } = given;
+    let taken = tokio::task::spawn_blocking(move || work(&bytes).map(|whole| (whole, turn))).await;
+    taken.unwrap_or_else(|error| {
         tracing::error!(%error, "a batch could not be taken apart");
         Err(ApiError::internal())
     })
@@ -279,6 +296,9 @@ fn most() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::sync::Semaphore;
+
     use super::*;
     use crate::ledger::ids::Namespace;
     use crate::ledger::keys::Keys;
@@ -289,6 +309,21 @@ mod tests {
 
     fn of_json(text: &str) -> Digest {
         json(&Bytes::from(text.to_owned()), Header::Keyed, print()).unwrap().fingerprint.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_nobody_waits_for_any_more_keeps_its_turn_until_it_is_taken_apart() {
+        static TURN: Semaphore = Semaphore::const_new(1);
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let given = Given { bytes: Bytes::new(), turn: TURN.try_acquire().ok() };
+        let call = apart(given, move |_| {
+            told.recv().ok();
+            Err(ApiError::internal())
+        });
+        assert!(call.now_or_never().is_none(), "it is at it, and its caller goes away");
+        assert_eq!(TURN.available_permits(), 0);
+        drop(tell);
+        drop(TURN.acquire().await.unwrap());
     }
 
     #[test]

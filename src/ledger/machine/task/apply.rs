@@ -378,16 +378,11 @@ pub(in crate::ledger::machine) fn pause_wait_budgets(
     event: &Event,
     silent: Millis,
 ) -> Result<(), ImpossibleTransition> {
-    let waiting: Vec<_> = state.tasks.iter().filter(|(_, task)| waits(task)).map(|(id, _)| *id).collect();
-    for id in waiting {
-        state.change_task(id, event, |task| {
-            if let Status::Queued { wait_until: Some(until), .. } = &mut task.status {
-                *until = until.after(silent);
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
+    change_those(state, event, waits, |task| {
+        if let Status::Queued { wait_until: Some(until), .. } = &mut task.status {
+            *until = until.after(silent);
+        }
+    })
 }
 
 /// After a standstill of the hub: whoever could not be heard in it has as much time left as before (semantics 3, 12).
@@ -399,10 +394,19 @@ pub(in crate::ledger::machine) fn give_time_back(
     event: &Event,
     by: Millis,
 ) -> Result<(), ImpossibleTransition> {
-    let gaining: Vec<_> = state.tasks.iter().filter(|(_, task)| deadline::gains(task)).map(|(id, _)| *id).collect();
-    for id in gaining {
+    change_those(state, event, deadline::gains, |task| deadline::give_back(task, by, event.at))
+}
+
+fn change_those(
+    state: &mut State,
+    event: &Event,
+    which: impl Fn(&Task) -> bool,
+    change: impl Fn(&mut Task),
+) -> Result<(), ImpossibleTransition> {
+    let those: Vec<_> = state.tasks.iter().filter(|(_, task)| which(task)).map(|(id, _)| *id).collect();
+    for id in those {
         state.change_task(id, event, |task| {
-            deadline::give_back(task, by, event.at);
+            change(task);
             Ok(())
         })?;
     }
