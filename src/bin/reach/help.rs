@@ -163,6 +163,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policies", &["reach policies show", "reach policies set lane_bound=5000 --reason 'black friday'"]),
     ("policies show", &["reach policies show"]),
     ("policies set", &["reach policies set lane_bound=5000 --reason 'black friday'"]),
+    (
+        "policies capability",
+        &["reach policies capability text.count --slow-reach hand-over --after 30s --owner desk --reason 'it hangs'"],
+    ),
     ("completions", &["reach completions bash"]),
 ];
 
