@@ -8,6 +8,7 @@
 mod checker;
 mod hub;
 mod load;
+mod redrive;
 
 use std::time::Duration;
 

@@ -143,3 +143,56 @@ async fn r_reg_7_a_rolling_upgrade_under_load_loses_interrupts_and_retries_nothi
     assert!(seen.values().all(|times| *times == 1));
     upgraded.into_iter().for_each(Worker::kill);
 }
+
+#[tokio::test]
+async fn r2_a_plan_and_the_sweep_over_the_same_orphans_dispatch_each_once_and_together_keep_the_rate() {
+    let world = World::start().await;
+    let batch = submit_batch(&world.dev, 100).await;
+    hold(&world, "holder", 100).await;
+    let mut feed = 0;
+    // As soon as the first is orphaned, an operator who does not trust the sweep makes two plans of the same.
+    let lost = async {
+        loop {
+            let page = world.dev.get(&format!("/v1/events?after={feed}&limit=1000&wait_ms=20000")).await;
+            for event in page.text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+                feed = event["seq"].as_u64().unwrap_or(feed);
+                if event["kind"] == "agent-lost" {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), lost).await.expect("it is lost");
+    let mut plans = Vec::new();
+    for reason in ["the fleet died", "once more, to be sure"] {
+        let order = json!({"select": {"agent_id": "holder"}, "rate_per_s": 20, "reason": reason});
+        let plan = world.dev.post("/v1/replays", order).await;
+        assert_eq!(plan.status, 202, "{}", plan.text);
+        plans.push(plan.json()["replay_id"].as_str().unwrap().to_owned());
+    }
+    let seen = Seen::default();
+    let standby = Worker::start(&world.dev, "s-1", 20, (Duration::from_millis(1), Seen::clone(&seen))).await;
+    let view = settled(&world, &batch).await;
+    assert_eq!(view["by_state"]["succeeded"], 100, "{view}");
+    let all = events(&world, 0).await;
+    let replayed: Vec<Value> = of_kind(&all, "task-replayed").into_iter().cloned().collect();
+    assert_eq!(replayed.len(), 100, "each once, whoever was first");
+    let most = most_in_a_second(&replayed);
+    assert!(most <= 20 + 5, "{most} in one second");
+    assert!(seen.lock().unwrap().values().all(|times| *times == 1));
+    for plan in plans {
+        let completed = async {
+            loop {
+                let view = world.dev.get(&format!("/v1/replays/{plan}?wait_ms=20000")).await.json();
+                if view["state"] == "completed" {
+                    return view;
+                }
+            }
+        };
+        let view = tokio::time::timeout(Duration::from_secs(30), completed).await.expect("it completes");
+        let skipped: u64 = view["skipped"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+        let settled = view["replayed"].as_u64().unwrap() + skipped;
+        assert_eq!(Some(settled), view["total"].as_u64(), "{view}");
+    }
+    standby.kill();
+}
