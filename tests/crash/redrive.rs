@@ -78,7 +78,6 @@ fn doomed(wave: &str, not_before: Option<&str>) -> Value {
 
 /// All of them are queued at one moment, and so die at one.
 async fn die_together(client: &Client) {
-    #[expect(clippy::disallowed_methods, reason = "a caller of the hub lives by the wall clock")]
     let moment = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(10);
     let moment = moment.to_string();
     for _ in 0..DEAD / 500 {
