@@ -21,6 +21,7 @@ use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::OrphanPolicy;
 use crate::ledger::machine::task::status::{Status, StatusKind};
 use crate::ledger::time::Timestamp;
+use crate::recovery::Recovery;
 use crate::scheduler::plan::Scheduler;
 use crate::scheduler::routing::candidate::Reason;
 use crate::scheduler::routing::{Needs, Question, RouteReport};
@@ -37,6 +38,8 @@ use super::tasks::visible;
 
 /// Agents named in one report; the rest is in the counts.
 const MAX_NAMED: usize = 200;
+/// Orphans before one that are counted at most.
+const COUNTED: usize = 10_000;
 /// Events looked through for the last dispatch.
 const LOOK_BACK: usize = 64;
 
@@ -244,7 +247,7 @@ pub(super) async fn explain_task(
     };
     let unblock = match &routed {
         Some(routed) => remedies(routed),
-        None => own_remedy(&task),
+        None => own_remedy(&task).into_iter().chain(turn(&app, &task).await?).collect(),
     };
     Ok(Json(Explained {
         reach_id: id.to_string(),
@@ -351,10 +354,13 @@ fn own_remedy(task: &Task) -> Vec<String> {
         Status::Queued { .. } => "an agent that can serve it has a free slot",
         Status::Dispatched { .. } => "the agent acknowledges it, or the reach time passes",
         Status::Processing { .. } => "the agent reports its outcome, or the work time passes",
-        Status::SlowReach { .. } => "the agent reports after all, or its policy acts, or it is cancelled",
+        Status::SlowReach { .. } => {
+            "the agent reports after all, or its policy acts, or an operator resolves it, or it is cancelled"
+        }
         Status::Orphaned { .. } if task.spec.orphan == OrphanPolicy::Hold => {
-            "its agent comes back and reclaims it, or it is cancelled and, if that does no harm, submitted anew: it may \
-             have run, and its orphan policy is hold, so it is not replayed by itself"
+            "its agent comes back and reclaims it, or an operator resolves it (hand-over, fail) or replays it with \
+             include_ambiguous, or it is cancelled: it may have run, and its orphan policy is hold, so it is not replayed \
+             by itself"
         }
         Status::Orphaned { .. } => "the replay lets it back into the queue, or its agent comes back",
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => {
@@ -362,6 +368,24 @@ fn own_remedy(task: &Task) -> Vec<String> {
         }
     };
     vec![text.to_owned()]
+}
+
+/// Where an orphan stands in the sweep of its namespace.
+async fn turn(app: &App, task: &Task) -> Result<Option<String>, Unavailable> {
+    let (id, namespace) = (task.id(), task.namespace.clone());
+    if task.status.kind() != StatusKind::Orphaned {
+        return Ok(None);
+    }
+    let asked = app.ledger.ask_planner::<Recovery, _>(move |state, recovery| {
+        let before = recovery.sweep().before(id, COUNTED)?;
+        Some((before, state.policies().of(&namespace).replays_per_second.max(1)))
+    });
+    let told = |(before, rate): (usize, u32)| {
+        let seconds = u64::try_from(before).unwrap_or(u64::MAX) / u64::from(rate) + 1;
+        let more = if before >= COUNTED { " or more" } else { "" };
+        format!("its turn comes: {before}{more} orphans go before it, at {rate} a second, so within some {seconds} s")
+    };
+    Ok(asked.await?.flatten().map(told))
 }
 
 /// A dry run: who would serve this body, were it submitted now. Nothing is kept.

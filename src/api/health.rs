@@ -11,18 +11,22 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::ledger::handle::Phase;
+use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
 
 use super::App;
 use super::error::ApiResult;
 use super::extract::{Bearer, Json, NoQuery, Query};
+use super::metrics;
 
 /// A sequencer that does not answer a question by then is not ready.
 const ASK_WITHIN: Duration = Duration::from_secs(2);
+/// Overdue callbacks counted at most.
+const COUNTED: usize = 10_000;
 
 /// The resource's routes.
 pub(in crate::api) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(live)).routes(routes!(ready)).routes(routes!(metrics)).routes(routes!(cluster))
+    OpenApiRouter::new().routes(routes!(live)).routes(routes!(ready)).routes(routes!(figures)).routes(routes!(cluster))
 }
 
 /// The phase's name on the wire.
@@ -34,6 +38,15 @@ const fn phase_name(phase: Phase) -> &'static str {
         Phase::DiskLow => "disk-low",
         Phase::DiskFull | Phase::NoRoom => "disk-full",
         Phase::Stopped => "stopped",
+    }
+}
+
+/// How far recovery is, on the wire.
+const fn recovery_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::NoRoom => "waiting-for-room",
+        Phase::Starting => "resolving",
+        Phase::Open | Phase::Draining | Phase::DiskLow | Phase::DiskFull | Phase::Stopped => "done",
     }
 }
 
@@ -61,6 +74,9 @@ struct Ready {
     ready: bool,
     /// `starting`, `open`, `draining`, `disk-low`, `disk-full` or `stopped`.
     phase: &'static str,
+    /// How far recovery is: `waiting-for-room` on the disk, `resolving` what was in flight, or `done`. While the log is
+    /// folded nothing answers.
+    recovery: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     checks: Option<Vec<Check>>,
 }
@@ -78,7 +94,7 @@ async fn ready(State(app): State<App>, Query(query): Query<Verbosity>) -> Respon
     let phase = app.ledger.published().phase;
     let answers = tokio::time::timeout(ASK_WITHIN, app.ledger.ask(|state| state.seq())).await;
     let checks = vec![
-        Check { check: "recovery-done", passed: phase != Phase::Starting },
+        Check { check: "recovery-done", passed: !matches!(phase, Phase::Starting | Phase::NoRoom) },
         Check { check: "sequencer-answers", passed: matches!(answers, Ok(Ok(_))) },
         Check { check: "ledger-writable", passed: !matches!(phase, Phase::DiskFull | Phase::NoRoom | Phase::Stopped) },
         Check { check: "not-stopping", passed: !matches!(phase, Phase::Draining | Phase::Stopped) },
@@ -86,14 +102,15 @@ async fn ready(State(app): State<App>, Query(query): Query<Verbosity>) -> Respon
     let passed = checks.iter().all(|check| check.passed);
     let status = if passed { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let verbose = query.verbose.is_some_and(|value| value != "false" && value != "0");
-    let body = Ready { ready: passed, phase: phase_name(phase), checks: verbose.then_some(checks) };
+    let checks = verbose.then_some(checks);
+    let body = Ready { ready: passed, phase: phase_name(phase), recovery: recovery_name(phase), checks };
     (status, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
 /// Figures for Prometheus. They count over all namespaces, so the token must hold in all of them.
-#[utoipa::path(get, path = "/metrics", tag = "health",
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "health",
     responses((status = 200, content_type = "application/openmetrics-text", body = String)))]
-async fn metrics(State(app): State<App>, bearer: Bearer, _: NoQuery) -> ApiResult<Response> {
+async fn figures(State(app): State<App>, bearer: Bearer, _: NoQuery) -> ApiResult<Response> {
     bearer.require_everywhere(Scope::Operate)?;
     let text = app.metrics.render(&app.ledger).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -106,6 +123,27 @@ struct Cluster {
     mode: &'static str,
     lineage: String,
     nodes: Vec<Node>,
+    /// What recovery has before it, over all namespaces; shown to tokens with `operate` in all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<RecoveryView>,
+}
+
+/// What recovery has before it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Recovery)]
+struct RecoveryView {
+    /// `waiting-for-room`, `resolving` or `done`.
+    phase: &'static str,
+    /// Orphaned tasks that the sweep will replay.
+    orphans_waiting: usize,
+    /// Orphaned tasks that go on by an operator's word only.
+    orphans_held: usize,
+    /// Replay plans that run.
+    replays_running: usize,
+    /// Replay plans that are paused.
+    replays_paused: usize,
+    /// Callbacks whose next try is due, counted up to 10,000.
+    callbacks_overdue: usize,
 }
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -120,6 +158,21 @@ struct Node {
     version: &'static str,
 }
 
+async fn recovery(app: &App) -> ApiResult<RecoveryView> {
+    let standing = metrics::recovery(&app.ledger).await?;
+    let now = app.ledger.now();
+    let overdue =
+        move |state: &Ledgered| state.callbacks_due().iter().take_while(|(at, _)| *at <= now).take(COUNTED).count();
+    Ok(RecoveryView {
+        phase: recovery_name(app.ledger.published().phase),
+        orphans_waiting: standing.waiting,
+        orphans_held: standing.held,
+        replays_running: standing.running,
+        replays_paused: standing.paused,
+        callbacks_overdue: app.ledger.ask(overdue).await?,
+    })
+}
+
 /// Who keeps the ledger, and how far it is.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "get_cluster", tag = "health",
     responses((status = 200, body = Cluster)))]
@@ -127,7 +180,12 @@ async fn cluster(State(app): State<App>, bearer: Bearer, _: NoQuery) -> ApiResul
     bearer.require(Scope::Read)?;
     let boot = app.ledger.ask(|state| state.boot()).await?;
     let published = app.ledger.published();
+    let recovery = match bearer.require_everywhere(Scope::Operate) {
+        Ok(()) => Some(recovery(&app).await?),
+        Err(_) => None,
+    };
     Ok(Json(Cluster {
+        recovery,
         mode: "single",
         lineage: published.lineage.to_string(),
         nodes: vec![Node {

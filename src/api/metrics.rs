@@ -17,6 +17,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::ledger::handle::{Ledger, Unavailable};
 use crate::ledger::ids::AgentKey;
+use crate::ledger::machine::replay::ReplayPhase;
+use crate::recovery::Recovery;
+use crate::recovery::tally::Tally;
 
 use super::error::ApiError;
 
@@ -49,6 +52,16 @@ struct AgentLabels {
     namespace: String,
     health: &'static str,
     standing: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
 }
 
 /// What is counted while the hub runs.
@@ -107,6 +120,85 @@ impl Metrics {
     }
 }
 
+/// What recovery has before it, over all namespaces.
+struct Gauges {
+    replays: Family<PhaseLabels, Gauge>,
+    items: Family<OutcomeLabels, Counter>,
+    waiting: Gauge,
+    held: Gauge,
+}
+
+impl Gauges {
+    fn register(registry: &mut Registry) -> Self {
+        let gauges = Self {
+            replays: Family::default(),
+            items: Family::default(),
+            waiting: Gauge::default(),
+            held: Gauge::default(),
+        };
+        registry.register("reach_replays", "Replay plans that have not ended", gauges.replays.clone());
+        registry.register("reach_replay_items", "Items of replay plans since the start", gauges.items.clone());
+        let help = "Orphaned tasks that the sweep will replay";
+        registry.register("reach_orphans_waiting", help, gauges.waiting.clone());
+        let help = "Orphaned tasks that go on by an operator's word only";
+        registry.register("reach_orphans_held", help, gauges.held.clone());
+        gauges
+    }
+
+    async fn ask(&self, ledger: &Ledger) -> Result<(), Unavailable> {
+        let standing = recovery(ledger).await?;
+        for (state, count) in [("running", standing.running), ("paused", standing.paused)] {
+            self.replays.get_or_create(&PhaseLabels { state }).set(gauge(count));
+        }
+        let Tally { replayed, redriven, skipped } = standing.items;
+        for (outcome, count) in [("replayed", replayed), ("redriven", redriven), ("skipped", skipped)] {
+            self.items.get_or_create(&OutcomeLabels { outcome }).inc_by(count);
+        }
+        self.waiting.set(gauge(standing.waiting));
+        self.held.set(gauge(standing.held));
+        Ok(())
+    }
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// What recovery has before it, over all namespaces.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::api) struct Standing {
+    /// Plans that run.
+    pub running: usize,
+    /// Plans that are paused.
+    pub paused: usize,
+    /// Orphans that the sweep will replay.
+    pub waiting: usize,
+    /// Orphans that wait for a word.
+    pub held: usize,
+    /// What became of plans' items since the start.
+    pub items: Tally,
+}
+
+/// Asks for it.
+///
+/// # Errors
+/// [`Unavailable`] when the hub does not answer.
+pub(in crate::api) async fn recovery(ledger: &Ledger) -> Result<Standing, Unavailable> {
+    // At most sixteen plans a namespace are open, so this is a bounded look.
+    let asked = ledger.ask_planner::<Recovery, _>(|state, recovery| {
+        let in_phase = |phase| state.replays().values().filter(|replay| replay.phase == phase).count();
+        let waiting = recovery.sweep().waiting();
+        Standing {
+            running: in_phase(ReplayPhase::Running),
+            paused: in_phase(ReplayPhase::Paused),
+            waiting,
+            held: state.orphans().len().saturating_sub(waiting),
+            items: recovery.tally(),
+        }
+    });
+    Ok(asked.await?.unwrap_or_default())
+}
+
 async fn gauges(ledger: &Ledger) -> Result<Registry, Unavailable> {
     let mut registry = Registry::default();
     let tasks = Family::<StateLabels, Gauge>::default();
@@ -118,6 +210,8 @@ async fn gauges(ledger: &Ledger) -> Result<Registry, Unavailable> {
     registry.register("reach_callbacks_due", "Callbacks that have not settled", callbacks.clone());
     registry.register("reach_ledger_seq", "Last durable event", seq.clone());
 
+    let recovery = Gauges::register(&mut registry);
+    recovery.ask(ledger).await?;
     let (counts, due) = ledger.ask(|state| (state.counts().clone(), state.callbacks().len())).await?;
     for (namespace, count) in counts {
         for (kind, number) in count.by_state {

@@ -21,6 +21,7 @@ pub mod orphan;
 pub mod pace;
 pub mod plans;
 pub mod select;
+pub mod tally;
 pub mod turns;
 
 #[cfg(test)]
@@ -41,6 +42,7 @@ use crate::ledger::time::Timestamp;
 use liveness::Liveness;
 use orphan::Sweep;
 use plans::Plans;
+use tally::Tally;
 use turns::Turns;
 
 /// Liveness and everything that replays, as one planner.
@@ -48,6 +50,7 @@ use turns::Turns;
 pub struct Recovery {
     liveness: Liveness,
     turns: Turns,
+    tally: Tally,
 }
 
 impl Recovery {
@@ -75,6 +78,12 @@ impl Recovery {
         self.turns.plans()
     }
 
+    /// What became of plans' items since this start.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
     /// When the next replay may go, of those that wait.
     #[must_use]
     pub fn next_replay_at(&self, now: Timestamp) -> Option<Timestamp> {
@@ -91,6 +100,7 @@ impl Planner for Recovery {
     fn observe(&mut self, state: &State, event: &Event) {
         self.liveness.observe(state, event);
         self.turns.observe(state, event);
+        self.tally.observe(event);
     }
 
     fn note(&mut self, state: &State, note: &Note, now: Timestamp) {

@@ -53,6 +53,15 @@ impl Sweep {
         self.since.len()
     }
 
+    /// Orphans of its namespace that go before this one, counted up to `most`; `None` for one that waits for no turn:
+    /// held, or put off while its returned agent may still name it.
+    #[must_use]
+    pub fn before(&self, id: ReachId, most: usize) -> Option<usize> {
+        let known = self.since.get(&id).filter(|known| known.until.is_none())?;
+        let waiting = &self.wards.get(&known.namespace)?.waiting;
+        Some(waiting.range(..(known.since, id)).take(most).count())
+    }
+
     pub(super) fn rebuild(&mut self, state: &State, now: Timestamp) {
         *self = Self { began: state.at(), ..Self::default() };
         for (_, id) in state.orphans() {

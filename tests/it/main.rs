@@ -23,6 +23,7 @@ mod namespaces;
 mod probes;
 mod redrives;
 mod repeats;
+mod replay_runs;
 mod replays;
 mod submission;
 mod tokens;

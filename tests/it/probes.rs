@@ -12,6 +12,7 @@ async fn probes_need_no_token_and_say_what_they_looked_at() {
     let ready = nobody.get("/readyz?verbose").await;
     assert_eq!(ready.status, 200, "{}", ready.text);
     assert_eq!(ready.header("cache-control"), "no-store");
+    assert_eq!(ready.json()["recovery"], "done");
     let checks = ready.json()["checks"].as_array().unwrap().clone();
     assert!(checks.len() >= 4 && checks.iter().all(|check| check["passed"] == true), "{checks:?}");
     let document = nobody.get("/openapi.json").await.json();

@@ -113,6 +113,14 @@ async fn what_can_not_be_made_anew_is_refused_with_the_reason() {
 async fn r_rec_5_a_held_orphan_goes_on_by_an_operators_word_only() {
     let world = World::start().await;
     let ids = orphans(&world.dev, [json!({"payload": 1}), json!({"payload": 2})]).await;
+    let explained = world.dev.get(&format!("/v1/tasks/{}/explain", ids[0])).await.json();
+    assert!(explained["unblock"][0].as_str().unwrap().contains("an operator resolves it"), "{explained}");
+    let figures = world.dev.get("/metrics").await.text;
+    assert!(figures.contains("reach_orphans_held 2\n") && figures.contains("reach_orphans_waiting 0\n"), "{figures}");
+    let recovery = world.dev.get("/v1/cluster").await.json()["recovery"].clone();
+    assert_eq!((&recovery["orphans_held"], &recovery["phase"]), (&json!(2), &json!("done")), "{recovery}");
+    let reader = world.somebody(json!({"scopes": ["read"]})).await;
+    assert!(reader.get("/v1/cluster").await.json()["recovery"].is_null(), "one namespace learns nothing of others");
     let resolve = |id: &str, resolution: &str| {
         let body = json!({"resolution": resolution, "reason": "looked at it"});
         world.dev.request(Method::POST, &format!("/v1/tasks/{id}/resolve")).json(&body)

@@ -90,6 +90,11 @@ impl World {
         self.hub.take().unwrap().stop().await.unwrap();
     }
 
+    /// Makes the hub look again, after a test moved its clock.
+    pub(crate) fn nudge(&self) {
+        self.hub.as_ref().unwrap().ledger().nudge();
+    }
+
     /// Waits until the hub fails by itself.
     pub(crate) async fn failed(&mut self) -> agent_reach::ledger::sequencer::Fate {
         self.hub.as_mut().unwrap().failed().await
