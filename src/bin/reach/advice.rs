@@ -59,7 +59,19 @@ const OWN: &[(&[&str], &str)] = &[
     (&["outcome-unknown"], "Send it again with the same --idempotency-key, or read back what holds."),
     (&["invalid-query", "invalid-header"], "Correct the option that the detail names; --help says which form it has."),
     (&["head-too-large"], "Give shorter options."),
-    (&["bound-reached"], "Remove what is no longer needed: `reach agents remove ID`, `reach tokens revoke ID`."),
+    (
+        &["bound-reached"],
+        "Remove what is no longer needed: `reach agents remove ID`, `reach tokens revoke ID`, `reach replay cancel ID`.",
+    ),
+    (&["may-have-run"], "Look at `reach history ID`; if a second run does no harm: --include-ambiguous."),
+    (&["payload-erased"], "Submit it anew, or redrive it with --payload."),
+    (
+        &["already-redriven"],
+        "`reach tasks show ID` names the task that was made of it; that one can be redriven when it has ended.",
+    ),
+    (&["replay-empty"], "Widen the selection; with --dry-run it says what it finds and what it would leave alone."),
+    (&["replay-too-large"], "Narrow it, as with --submitted-after and --submitted-before, and make several plans."),
+    (&["replay-ended"], "Make a new plan for what is left: `reach replay plan`."),
     (
         &["method-not-allowed", "unsupported-media-type", "unsupported-encoding"],
         "The hub and this program do not fit each other: use the same version of both.",

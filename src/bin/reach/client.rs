@@ -143,6 +143,11 @@ impl Client {
         answer(self.request(Method::PUT, path).json(body)).await
     }
 
+    /// `PATCH` with a JSON body.
+    pub(crate) async fn patch(&self, path: &[&str], body: &Value) -> Outcome<Value> {
+        answer(self.request(Method::PATCH, path).json(body)).await
+    }
+
     /// `DELETE`.
     pub(crate) async fn delete(&self, path: &[&str]) -> Outcome<Value> {
         answer(self.request(Method::DELETE, path)).await

@@ -26,8 +26,8 @@ pub(crate) enum Code {
     Auth = 4,
     /// It is not in the state that the call needs.
     Conflict = 5,
-    /// The task ended, but not with success.
-    TaskUnsuccessful = 6,
+    /// The task ended, but not with success; or the plan was called off.
+    Unsuccessful = 6,
     /// The wait is over.
     Timeout = 7,
     /// The hub does not answer.

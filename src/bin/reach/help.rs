@@ -16,7 +16,7 @@ Exit codes:
   3   there is no such thing, or not for this token
   4   the token is missing, wrong, or may not do this
   5   it is not in the state that the call needs
-  6   the task ended without success
+  6   the task ended without success, or the plan was cancelled
   7   the wait is over
   8   the hub does not answer
   65  serve, verify, repair: the data folder is damaged, or acknowledged events are lost
@@ -99,11 +99,64 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("tasks show", &["reach tasks show reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
     ("tasks cancel", &["reach tasks cancel reach_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'sent twice'"]),
+    (
+        "tasks redrive",
+        &[
+            "reach tasks redrive reach_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'the mail server is back'",
+            "reach tasks redrive reach_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'address mended' --payload @mended.json",
+        ],
+    ),
+    (
+        "tasks resolve",
+        &[
+            "reach tasks resolve reach_01m8nnzkk1evcsb5b2sv8d9zmf hand-over --reason 'its machine is gone'",
+            "reach tasks resolve reach_01m8nnzkk1evcsb5b2sv8d9zmf fail --reason 'nobody wants it any more'",
+            "reach tasks resolve reach_01m8nnzkk1evcsb5b2sv8d9zmf wait --reason 'seen at work'",
+        ],
+    ),
     ("tasks approve", &["reach tasks approve reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
     ("tasks explain", &["reach tasks explain reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
     ("tasks wait", &["reach tasks wait reach_01m8nnzkk1evcsb5b2sv8d9zmf --timeout 10m"]),
     ("tasks result", &["reach tasks result reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
     ("tasks payload", &["reach tasks payload reach_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    (
+        "replay",
+        &[
+            "reach replay plan --state dead-letter --failure-class business --submitted-after 2h --dry-run",
+            "reach replay plan --agent weather-1 --rate 50 --reason 'weather-1 died'",
+            "reach replay watch replay_01m8nnzkk1evcsb5b2sv8d9zmf",
+            "reach replay pause replay_01m8nnzkk1evcsb5b2sv8d9zmf",
+        ],
+    ),
+    (
+        "replay plan",
+        &[
+            "reach replay plan --state dead-letter --capability mail.send --submitted-after 2h --dry-run",
+            "reach replay plan --state dead-letter --capability mail.send --rate 50 --reason 'the mail server is back'",
+            "reach replay plan --agent weather-1 --include-ambiguous --reason 'a forecast twice does no harm'",
+            "reach replay plan --task reach_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'asked for by the caller'",
+        ],
+    ),
+    ("replay list", &["reach replay list", "reach replay list --state running"]),
+    ("replay show", &["reach replay show replay_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    (
+        "replay items",
+        &[
+            "reach replay items replay_01m8nnzkk1evcsb5b2sv8d9zmf",
+            "reach replay items replay_01m8nnzkk1evcsb5b2sv8d9zmf --outcome skipped --output json",
+        ],
+    ),
+    (
+        "replay watch",
+        &[
+            "reach replay watch replay_01m8nnzkk1evcsb5b2sv8d9zmf",
+            "reach replay watch replay_01m8nnzkk1evcsb5b2sv8d9zmf --output json",
+        ],
+    ),
+    ("replay pause", &["reach replay pause replay_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'the mail server is slow'"]),
+    ("replay resume", &["reach replay resume replay_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    ("replay cancel", &["reach replay cancel replay_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'the wrong hour'"]),
+    ("replay rate", &["reach replay rate replay_01m8nnzkk1evcsb5b2sv8d9zmf 100"]),
     (
         "submit",
         &[

@@ -96,9 +96,12 @@ enum Talk {
     /// Who is there: list, show, drain, take offline, remove
     #[command(subcommand)]
     Agents(ctl::agents::Command),
-    /// What became of tasks: list, show, explain, cancel, approve, wait
+    /// What became of tasks: list, show, explain, cancel, approve, redrive, resolve, wait
     #[command(subcommand)]
     Tasks(ctl::tasks::Command),
+    /// Bring work back after an incident: a dry run, a plan, its progress
+    #[command(subcommand)]
+    Replay(ctl::replay::Command),
     /// Submit a task, or a file of them
     Submit(Box<ctl::submit::Submit>),
     /// How far a batch is, line by line
@@ -172,6 +175,7 @@ async fn converse(context: &Context, talk: Talk) -> Outcome {
         Talk::Status(status) => ctl::status::run(context, &status).await,
         Talk::Agents(command) => ctl::agents::run(context, command).await,
         Talk::Tasks(command) => ctl::tasks::run(context, command).await,
+        Talk::Replay(command) => ctl::replay::run(context, command).await,
         Talk::Submit(submit) => ctl::submit::run(context, *submit).await,
         Talk::Batches(command) => ctl::batches::run(context, command).await,
         Talk::History(history) => ctl::history::run(context, &history).await,

@@ -99,7 +99,7 @@ fn line(event: &Value, time: &str) -> String {
 }
 
 /// The seq of the newest event.
-async fn end_of_feed(client: &Client) -> Outcome<u64> {
+pub(crate) async fn end_of_feed(client: &Client) -> Outcome<u64> {
     let request = client.request(reqwest::Method::GET, &["v1", "events"]).query(&[("after", "latest")]);
     let response = accepted(request).await?;
     Ok(looked_to(&response).unwrap_or(0))

@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod history;
 pub(crate) mod policies;
+pub(crate) mod replay;
 pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod tasks;

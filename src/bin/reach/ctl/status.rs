@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Listing, More};
 use crate::ctl::Context;
+use crate::ctl::replay::Progress;
 use crate::exit::Outcome;
 use crate::moments;
 use crate::output::{self, Format, field};
@@ -39,6 +40,34 @@ struct Oldest {
     since: String,
 }
 
+/// Tasks whose agent is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Orphans {
+    /// Replayed by themselves, at the namespace's pace.
+    waiting: usize,
+    /// Held until their agent returns or somebody decides.
+    held: usize,
+    /// Are there more than were looked at?
+    more: More,
+}
+
+impl Orphans {
+    const NONE: Self = Self { waiting: 0, held: 0, more: More::No };
+
+    fn among(tasks: &Listing) -> Self {
+        let waiting = tasks.items.iter().filter(|task| field(task, "/waits/for") == "replay").count();
+        Self { waiting, held: tasks.items.len() - waiting, more: tasks.more }
+    }
+
+    /// Which ones the numbers are of.
+    fn looked_at(self) -> String {
+        match self.more {
+            More::No => "of the orphaned".to_owned(),
+            More::Yes => format!("of the {} newest orphaned", self.waiting + self.held),
+        }
+    }
+}
+
 /// Asks, shows, and points.
 pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
     let client = &context.client;
@@ -49,13 +78,17 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
         Err(failure) => return Err(failure),
     };
     let agents = by(client.list(&["v1", "agents"], &[], MOST).await?, standing);
-    let mut tasks = Vec::new();
+    let (mut tasks, mut orphans) = (Vec::new(), Orphans::NONE);
     for state in words::task_states() {
-        let heap = tasks_in(client, state).await?;
+        let (heap, listing) = tasks_in(client, state).await?;
+        if state == "orphaned" {
+            orphans = Orphans::among(&listing);
+        }
         if heap.count > 0 {
             tasks.push(heap);
         }
     }
+    let replays = open_plans(client).await?;
     let callbacks = client.list(&["v1", "callbacks"], &[], MOST).await?;
     let has_failed = |callback: &&Value| {
         field(callback, "/state") == "due" && callback.get("attempts").and_then(Value::as_u64).is_some_and(|n| n > 0)
@@ -68,13 +101,19 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
     };
     let callbacks = by(callbacks, |callback| field(callback, "/state"));
     let troubled: Vec<&Heap> = callbacks.iter().chain(Some(&failing)).collect();
-    let look_at = look_at(&agents, &tasks, &troubled, moments::now());
+    let mut look_at = look_at(&agents, &tasks, &troubled, moments::now());
+    look_at.extend(after_an_incident(orphans, &replays));
     match context.format {
         Format::Json => output::json(&json!({
             "phase": ready, "agents": counts(&agents), "tasks": counts(&tasks), "callbacks": counts(&callbacks),
+            "orphans": {"waiting": orphans.waiting, "held": orphans.held, "more": orphans.more == More::Yes}, "replays": replays,
             "look_at": look_at.iter().map(|(what, command)| json!({"what": what, "command": command})).collect::<Vec<_>>(),
         })),
-        Format::Table => show(&ready, [&agents, &tasks, &callbacks], &look_at),
+        Format::Table => {
+            let plans: Vec<String> = replays.iter().map(told).collect();
+            show(&ready, [&agents, &tasks, &callbacks], &plans);
+            point_at(&look_at);
+        }
     }
     Ok(())
 }
@@ -86,7 +125,7 @@ fn standing(agent: &Value) -> String {
 }
 
 /// The tasks of one state, of which only so many are counted.
-async fn tasks_in(client: &Client, state: &str) -> Outcome<Heap> {
+async fn tasks_in(client: &Client, state: &str) -> Outcome<(Heap, Listing)> {
     let is_over = words::terminal_states().any(|terminal| terminal == state);
     // Of what is over a count is enough, and of what is not the oldest comes last.
     let most = if is_over { MOST / 5 } else { MOST };
@@ -96,7 +135,17 @@ async fn tasks_in(client: &Client, state: &str) -> Outcome<Heap> {
         .last()
         .filter(|_| !is_over)
         .map(|task| Oldest { id: field(task, "/reach_id"), since: field(task, "/submitted_at") });
-    Ok(Heap { name: state.to_owned(), count: listing.items.len(), more: listing.more, oldest })
+    let heap = Heap { name: state.to_owned(), count: listing.items.len(), more: listing.more, oldest };
+    Ok((heap, listing))
+}
+
+/// Plans that have not ended: running ones first.
+async fn open_plans(client: &Client) -> Outcome<Vec<Value>> {
+    let mut plans = Vec::new();
+    for state in ["running", "paused"] {
+        plans.extend(client.list(&["v1", "replays"], &[("state", state.to_owned())], MOST).await?.items);
+    }
+    Ok(plans)
 }
 
 fn by(listing: Listing, name: impl Fn(&Value) -> String) -> Vec<Heap> {
@@ -139,7 +188,7 @@ fn counts(heaps: &[Heap]) -> Value {
     Value::Object(heaps.iter().map(one).collect::<Map<String, Value>>())
 }
 
-fn show(ready: &str, heaps: [&[Heap]; 3], look_at: &[(String, String)]) {
+fn show(ready: &str, heaps: [&[Heap]; 3], plans: &[String]) {
     let now = moments::now();
     let mut rows = vec![("hub".to_owned(), ready.to_owned())];
     for (what, heaps) in ["agents", "tasks", "callbacks"].into_iter().zip(heaps) {
@@ -154,7 +203,38 @@ fn show(ready: &str, heaps: [&[Heap]; 3], look_at: &[(String, String)]) {
             rows.push((name, format!("{:<17} {}{oldest}", heap.name, heap.counted())));
         }
     }
+    for (n, plan) in plans.iter().enumerate() {
+        rows.push((if n == 0 { "replays".to_owned() } else { String::new() }, plan.clone()));
+    }
     output::card(&rows);
+}
+
+/// A plan in a line.
+fn told(plan: &Value) -> String {
+    let (state, progress) = (field(plan, "/state"), Progress::of(plan).words());
+    format!("{state:<17} {progress}, {}", field(plan, "/replay_id"))
+}
+
+/// What is left of an incident: plans under way, and orphans.
+fn after_an_incident(orphans: Orphans, plans: &[Value]) -> Vec<(String, String)> {
+    let mut look_at = Vec::new();
+    if orphans.waiting > 0 {
+        let what = format!("{}, {} come back by themselves", orphans.looked_at(), orphans.waiting);
+        look_at.push((what, "reach events --follow --kind task-replayed".to_owned()));
+    }
+    if orphans.held > 0 {
+        let what = format!("{}, {} are held for a decision", orphans.looked_at(), orphans.held);
+        look_at.push((what, "reach replay plan --state orphaned --dry-run".to_owned()));
+    }
+    for plan in plans {
+        let (state, id) = (field(plan, "/state"), field(plan, "/replay_id"));
+        let verb = if state == "running" { "watch" } else { "show" };
+        look_at.push((format!("a replay plan is {state}"), format!("reach replay {verb} {id}")));
+    }
+    look_at
+}
+
+fn point_at(look_at: &[(String, String)]) {
     output::data("");
     if look_at.is_empty() {
         output::data("nothing needs a look");
@@ -220,6 +300,30 @@ mod tests {
         let heap = |count, more| Heap { name: "succeeded".to_owned(), count, more, oldest: None };
         assert_eq!((heap(200, More::Yes).counted(), heap(200, More::No).counted()), ("over 200".into(), "200".into()));
         assert_eq!(heap(200, More::Yes).of("task"), "over 200 tasks");
+    }
+
+    #[test]
+    fn what_is_left_of_an_incident_is_named_with_the_next_command() {
+        let waits = |what: &str| json!({"waits": {"for": what}});
+        let items = vec![waits("replay"), waits("agent-or-operator"), waits("agent-or-operator")];
+        let orphans = Orphans::among(&Listing { items, more: More::No });
+        assert_eq!(orphans, Orphans { waiting: 1, held: 2, more: More::No });
+        let many = Orphans { more: More::Yes, ..orphans };
+        assert!(after_an_incident(many, &[])[0].0.starts_with("of the 3 newest orphaned, 1"));
+        let plans =
+            [json!({"state": "running", "replay_id": "replay_x"}), json!({"state": "paused", "replay_id": "replay_y"})];
+        let look: Vec<String> =
+            after_an_incident(orphans, &plans).into_iter().map(|(what, with)| format!("{what}: {with}")).collect();
+        assert_eq!(
+            look,
+            [
+                "of the orphaned, 1 come back by themselves: reach events --follow --kind task-replayed",
+                "of the orphaned, 2 are held for a decision: reach replay plan --state orphaned --dry-run",
+                "a replay plan is running: reach replay watch replay_x",
+                "a replay plan is paused: reach replay show replay_y",
+            ]
+        );
+        assert_eq!(after_an_incident(Orphans::NONE, &[]), []);
     }
 
     #[test]

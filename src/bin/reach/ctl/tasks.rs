@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use agent_reach::api::words;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::ctl::agents::without_nulls;
 use crate::ctl::explain::{Explain, explain};
-use crate::ctl::{Context, age, pair, span};
+use crate::ctl::{Context, age, json_argument, pair, span};
 use crate::exit::{Code, Failure, Outcome};
 use crate::output::{self, Format, field};
 
@@ -35,6 +35,19 @@ pub(crate) enum Command {
     },
     /// Let one that awaits approval go on
     Approve(One),
+    /// Make an ended one anew: a new task, once, with fresh budgets
+    Redrive(Redrive),
+    /// Decide one that is slow, or whose agent is gone
+    Resolve {
+        /// Task id
+        reach_id: String,
+        /// What becomes of it
+        #[arg(value_enum)]
+        resolution: Resolution,
+        /// Why, for the record
+        #[arg(long)]
+        reason: String,
+    },
     /// Why it is where it is, and what would move it on
     Explain(One),
     /// Wait for its end: exit code 0 when it succeeded, 6 when it did not, 7 when the wait is over
@@ -56,6 +69,43 @@ pub(crate) enum Command {
 pub(crate) struct One {
     /// Task id
     reach_id: String,
+}
+
+/// How to make one anew.
+#[derive(Debug, Args)]
+pub(crate) struct Redrive {
+    /// Task id
+    reach_id: String,
+    /// Why, for the record
+    #[arg(long)]
+    reason: String,
+    /// Even if it may have run and is not declared idempotent: a second run does no harm
+    #[arg(long)]
+    include_ambiguous: bool,
+    /// Another payload: JSON, @FILE, or - for stdin
+    #[arg(long, short)]
+    payload: Option<String>,
+}
+
+/// What becomes of a task that waits for a person's word.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Resolution {
+    /// Another agent gets it, idempotent or not: the one that had it is known to be dead
+    HandOver,
+    /// It is given up: a dead letter
+    Fail,
+    /// A slow one may go on until its deadline
+    Wait,
+}
+
+impl Resolution {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::HandOver => "hand-over",
+            Self::Fail => "fail",
+            Self::Wait => "wait",
+        }
+    }
 }
 
 /// Filters.
@@ -101,6 +151,20 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         }
         Command::Approve(One { reach_id }) => {
             context.print_object(&client.post(&["v1", "tasks", &reach_id, "approve"], &json!({})).await?);
+        }
+        Command::Redrive(redrive) => {
+            let payload = redrive.payload.as_deref().map(|text| json_argument("--payload", text)).transpose()?;
+            let ambiguous = redrive.include_ambiguous.then_some(true);
+            let mut body = without_nulls(json!({"reason": redrive.reason, "include_ambiguous": ambiguous}));
+            // A payload may be null.
+            if let (Some(fields), Some(payload)) = (body.as_object_mut(), payload) {
+                fields.insert("payload".to_owned(), payload);
+            }
+            context.print_object(&client.post(&["v1", "tasks", &redrive.reach_id, "redrive"], &body).await?);
+        }
+        Command::Resolve { reach_id, resolution, reason } => {
+            let body = json!({"resolution": resolution.name(), "reason": reason});
+            context.print_object(&client.post(&["v1", "tasks", &reach_id, "resolve"], &body).await?);
         }
         Command::Explain(One { reach_id }) => {
             explain(context, &Explain { subject: reach_id, payload: None }).await?;
@@ -172,5 +236,5 @@ pub(crate) async fn wait(client: &Client, reach_id: &str, patience: Duration) ->
 
 /// Exit code 6 for a task that ended without success.
 pub(crate) fn unsuccessful(task: &Value) -> Outcome {
-    if field(task, "/state") == "succeeded" { Ok(()) } else { Err(Failure::Told(Code::TaskUnsuccessful)) }
+    if field(task, "/state") == "succeeded" { Ok(()) } else { Err(Failure::Told(Code::Unsuccessful)) }
 }

@@ -1,0 +1,140 @@
+//! What a plan would do, for somebody at three in the morning: how much, what, what not and why, how fast, and the
+//! command that starts it.
+
+use agent_reach::api::timeline::span;
+use serde_json::Value;
+
+use crate::ctl::age;
+use crate::output::{self, field};
+
+use super::{counts, told};
+
+/// Why tasks are left alone, in a sentence.
+const REASONS: [(&str, &str); 9] = [
+    ("finished", "ended meanwhile"),
+    ("moved-on", "waits already: queued, scheduled, retrying or for approval"),
+    ("held-elsewhere", "an agent holds it under a valid lease"),
+    ("already-redriven", "made anew before; that happens once"),
+    ("superseded", "a newer task of its session has succeeded since"),
+    (
+        "may-have-run",
+        "may have run and is not declared idempotent; --include-ambiguous takes it, if a second run does no harm",
+    ),
+    ("payload-erased", "its payload was erased"),
+    ("not-applicable", "in no state that a plan acts on, or not what was asked for"),
+    ("unknown", "there is no such task in this namespace"),
+];
+
+/// Shows it.
+pub(super) fn show(answer: &Value, start: &str) {
+    let total = answer.get("total").and_then(Value::as_u64).unwrap_or(0);
+    output::card(&facts(answer, total));
+    let skipped = counts(answer.get("skipped"));
+    if !skipped.is_empty() {
+        output::data("");
+        let rows =
+            skipped.iter().map(|(reason, count)| vec![count.to_string(), reason.clone(), why(reason).to_owned()]);
+        output::table(&["skipped", "reason", "why"], rows);
+    }
+    let sample = answer.get("sample").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if !sample.is_empty() {
+        output::data("");
+        output::table(&["first", "action", "state", "age", "capability", "session"], sample.iter().map(row));
+    }
+    output::data("");
+    if total == 0 {
+        output::data("nothing was done, and a plan of this would do nothing");
+    } else {
+        output::data("nothing was done; this starts it:\n");
+        // Never cut: it is there to be pasted.
+        output::data(&output::tame(start));
+    }
+}
+
+fn why(reason: &str) -> &'static str {
+    REASONS.iter().find(|(name, _)| *name == reason).map_or("-", |(_, why)| why)
+}
+
+fn row(item: &Value) -> Vec<String> {
+    let mut row = ["/reach_id", "/action", "/state"].map(|at| field(item, at)).to_vec();
+    row.push(age(item, "/submitted_at"));
+    row.extend(["/capability", "/session_id"].map(|at| field(item, at)));
+    row
+}
+
+fn facts(answer: &Value, total: u64) -> Vec<(String, String)> {
+    let mut rows = vec![("would act on".to_owned(), format!("{total} {}", if total == 1 { "task" } else { "tasks" }))];
+    let mut put = |name: &str, text: String| rows.push((name.to_owned(), text));
+    for (name, key) in [("by state", "by_state"), ("by failure", "by_failure_class"), ("by action", "by_action")] {
+        let told = told(&counts(answer.get(key)));
+        if !told.is_empty() {
+            put(name, told);
+        }
+    }
+    let number = |name: &str| answer.get(name).and_then(Value::as_u64).unwrap_or(0);
+    match number("ambiguous") {
+        0 => put("may have run", "none that is not declared idempotent".to_owned()),
+        count => {
+            let left_alone = counts(answer.get("skipped")).iter().any(|(reason, _)| reason == "may-have-run");
+            let what = if left_alone { "left alone" } else { "AMONG THEM: each may run a second time" };
+            put("may have run", format!("{count} and not declared idempotent, {what}"));
+        }
+    }
+    if total > 0 {
+        let sessions = match number("sessions") {
+            0 => String::new(),
+            1 => " (1 session)".to_owned(),
+            sessions => format!(" ({sessions} sessions)"),
+        };
+        put("order", format!("{}{sessions}", field(answer, "/order")));
+        let estimate = span(number("estimate_s").saturating_mul(1_000));
+        put("takes", format!("{estimate} at {} a second, or longer", field(answer, "/rate_per_s")));
+    }
+    let breakers = field(answer, "/open_breakers");
+    if breakers != "-" {
+        put("open breakers", breakers);
+    }
+    put("as of event", field(answer, "/position"));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_reach::api::words;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_sentence() {
+        let known: Vec<&str> = REASONS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(known, words::skip_reasons().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn how_much_what_and_what_may_run_twice_stand_first() {
+        let answer = json!({
+            "total": 3, "by_state": {"orphaned": 2, "dead-letter": 1}, "by_failure_class": {}, "by_action": {"replay": 3},
+            "skipped": [{"reason": "may-have-run", "count": 2}], "ambiguous": 2, "order": "by submission", "sessions": 2,
+            "open_breakers": [], "rate_per_s": 20, "estimate_s": 1, "position": 7,
+        });
+        let said = |answer: &Value| -> Vec<String> {
+            facts(answer, 3).into_iter().map(|(name, text)| format!("{name}: {text}")).collect()
+        };
+        assert_eq!(
+            said(&answer),
+            [
+                "would act on: 3 tasks",
+                "by state: 1 dead-letter, 2 orphaned",
+                "by action: 3 replay",
+                "may have run: 2 and not declared idempotent, left alone",
+                "order: by submission (2 sessions)",
+                "takes: 1.0 s at 20 a second, or longer",
+                "as of event: 7",
+            ]
+        );
+        let mut included = answer;
+        included["skipped"] = json!([]);
+        assert!(said(&included)[3].ends_with("AMONG THEM: each may run a second time"));
+    }
+}

@@ -1,0 +1,197 @@
+//! `reach replay plan`: which tasks, how fast, why; and what it would do, before it does it.
+
+use agent_reach::api::words;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::ctl::{Context, pair, span};
+use crate::exit::Outcome;
+use crate::moments;
+use crate::output::{self, Format, field};
+
+use super::{command, dry, show};
+
+/// Why, for the hub, when somebody only asks.
+const ONLY_ASKED: &str = "dry run";
+
+/// What to bring back. Every filter narrows; at least one is needed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Which tasks: every filter narrows, and at least one is needed")]
+pub(crate) struct Plan {
+    /// In one of these states; commas between them. Orphaned ones when absent, or all of these where tasks are named
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(words::replayable_states()))]
+    state: Vec<String>,
+    /// Of this capability
+    #[arg(long)]
+    capability: Option<String>,
+    /// Held by this agent, or last held by it
+    #[arg(long)]
+    agent: Option<String>,
+    /// Held by this process of the agent: its incarnation
+    #[arg(long)]
+    incarnation: Option<u64>,
+    /// In this session
+    #[arg(long)]
+    session: Option<String>,
+    /// In this batch
+    #[arg(long)]
+    batch: Option<String>,
+    /// With this label, name=value; may be given several times, then with all of them
+    #[arg(long, value_parser = pair)]
+    label: Vec<(String, String)>,
+    /// With one of these classes of failure; commas between them
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(words::failure_classes()))]
+    failure_class: Vec<String>,
+    /// Submitted after this moment: RFC 3339, or so long ago, as in 90m
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    submitted_after: Option<Timestamp>,
+    /// Submitted before this moment: RFC 3339, or so long ago, as in 30m
+    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    submitted_before: Option<Timestamp>,
+    /// These tasks; commas between their ids
+    #[arg(long, value_name = "REACH_ID", value_delimiter = ',')]
+    task: Vec<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How it is done.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "How")]
+struct How {
+    /// Items a second; the namespace's replays_per_second when absent
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    /// Why: it stands in the ledger beside who
+    #[arg(long, required_unless_present = "dry_run")]
+    reason: Option<String>,
+    /// Also what may have run and is not declared idempotent: a second run does no harm
+    #[arg(long)]
+    include_ambiguous: bool,
+    /// Only say what it would do; nothing is kept
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// RFC 3339, or a span before now.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Ok(at);
+    }
+    let back = span(text).map_err(|_| "expected RFC 3339, as in 2026-01-31T03:00:00Z, or so long ago, as in 90m")?;
+    let back = jiff::SignedDuration::from_millis(i64::try_from(back).unwrap_or(i64::MAX));
+    moments::now().checked_sub(back).map_err(|_| "that is too long ago".to_owned())
+}
+
+/// Orders it, or says what it would do.
+pub(super) async fn run(context: &Context, plan: &Plan) -> Outcome {
+    let answer = context.client.post(&["v1", "replays"], &body(plan)).await?;
+    if plan.how.dry_run {
+        match context.format {
+            Format::Json => output::json(&answer),
+            Format::Table => {
+                let resolved =
+                    [("--submitted-after", plan.submitted_after), ("--submitted-before", plan.submitted_before)];
+                let start = command::that_starts(std::env::args(), &resolved, plan.how.reason.as_deref());
+                dry::show(&answer, &start);
+            }
+        }
+        return Ok(());
+    }
+    show(context, &answer);
+    let id = field(&answer, "/replay_id");
+    context.hint(&format!("follow it: reach replay watch {id}\nstop it:   reach replay pause {id}"));
+    Ok(())
+}
+
+/// The order of these options; what was not given is left to the hub.
+fn body(plan: &Plan) -> Value {
+    let mut select = Map::new();
+    let mut put = |name: &str, value: Option<Value>| select.extend(value.map(|value| (name.to_owned(), value)));
+    let list = |items: &[String]| (!items.is_empty()).then(|| json!(items));
+    put("state", list(&plan.state));
+    put("capability", plan.capability.clone().map(Value::from));
+    put("agent_id", plan.agent.clone().map(Value::from));
+    put("incarnation", plan.incarnation.map(Value::from));
+    put("session_id", plan.session.clone().map(Value::from));
+    put("batch_id", plan.batch.clone().map(Value::from));
+    let labels: Map<String, Value> =
+        plan.label.iter().map(|(name, value)| (name.clone(), Value::from(value.clone()))).collect();
+    put("label", (!labels.is_empty()).then_some(Value::Object(labels)));
+    put("failure_class", list(&plan.failure_class));
+    put("submitted_after", plan.submitted_after.map(|at| at.to_string().into()));
+    put("submitted_before", plan.submitted_before.map(|at| at.to_string().into()));
+    put("reach_ids", list(&plan.task));
+    let How { rate, reason, include_ambiguous, dry_run } = &plan.how;
+    let reason = reason.as_deref().unwrap_or(ONLY_ASKED);
+    let mut body =
+        json!({"select": select, "reason": reason, "include_ambiguous": include_ambiguous, "dry_run": dry_run});
+    if let (Some(fields), Some(rate)) = (body.as_object_mut(), rate) {
+        fields.insert("rate_per_s".to_owned(), json!(rate));
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        plan: Plan,
+    }
+
+    fn body_of(line: &[&str]) -> Value {
+        body(&Line::try_parse_from([&["plan"], line].concat()).expect("a good command line").plan)
+    }
+
+    #[test]
+    fn only_what_was_given_is_sent() {
+        assert_eq!(
+            body_of(&["--dry-run"]),
+            json!({"select": {}, "reason": "dry run", "include_ambiguous": false, "dry_run": true})
+        );
+    }
+
+    #[test]
+    fn options_become_the_fields_of_the_selection() {
+        let line = [
+            "--state=failed,dead-letter --capability a.b --agent a-1 --incarnation 3 --session s --batch b",
+            "--label k=v --label l=w --failure-class agent-crash,agent-timeout --submitted-after 2026-01-01T00:00:00Z",
+            "--submitted-before 2026-01-02T00:00:00Z --task x,y --rate 5 --reason why --include-ambiguous",
+        ];
+        let line: Vec<&str> = line.iter().flat_map(|part| part.split(' ')).collect();
+        assert_eq!(
+            body_of(&line),
+            json!({
+                "select": {
+                    "state": ["failed", "dead-letter"], "capability": "a.b", "agent_id": "a-1", "incarnation": 3,
+                    "session_id": "s", "batch_id": "b", "label": {"k": "v", "l": "w"},
+                    "failure_class": ["agent-crash", "agent-timeout"], "submitted_after": "2026-01-01T00:00:00Z",
+                    "submitted_before": "2026-01-02T00:00:00Z", "reach_ids": ["x", "y"],
+                },
+                "rate_per_s": 5, "reason": "why", "include_ambiguous": true, "dry_run": false,
+            })
+        );
+    }
+
+    #[test]
+    fn a_plan_needs_a_reason_and_a_dry_run_none() {
+        assert!(Line::try_parse_from(["plan", "--state", "failed"]).is_err());
+        assert!(Line::try_parse_from(["plan", "--state", "failed", "--rate", "0", "--reason", "r"]).is_err());
+        assert!(Line::try_parse_from(["plan", "--state", "succeeded", "--dry-run"]).is_err());
+    }
+
+    #[test]
+    fn a_moment_is_rfc_3339_or_so_long_ago() {
+        assert_eq!(moment("2026-01-01T00:00:00Z").map(|at| at.to_string()), Ok("2026-01-01T00:00:00Z".to_owned()));
+        let ago = moments::now().duration_since(moment("90m").expect("a span")).as_secs();
+        assert!((5_399..=5_401).contains(&ago), "{ago}");
+        assert!(moment("yesterday").is_err());
+    }
+}
