@@ -10,6 +10,7 @@ mod incident;
 mod offline;
 mod operator;
 mod replay;
+mod runbook;
 mod running;
 mod signals;
 mod tour;
