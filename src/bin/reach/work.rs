@@ -82,7 +82,7 @@ fn slice(payload: &Value, folder: &Path) -> Result<Vec<String>, WorkError> {
 }
 
 /// A file name inside the folder and nowhere else: the payload came from a stranger.
-fn inside(folder: &Path, name: &str) -> Result<PathBuf, WorkError> {
+pub(crate) fn inside(folder: &Path, name: &str) -> Result<PathBuf, WorkError> {
     let plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if plain && !name.is_empty() {
         Ok(folder.join(name))

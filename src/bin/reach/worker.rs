@@ -267,6 +267,10 @@ impl Agent {
             let error = json!({"code": "demo-flaky", "message": "told to fail this attempt"});
             return report("fail", task, json!({"error": error, "retryable": true}));
         }
+        if fate.get("fail_until").is_some_and(|file| !is_there(&self.folder, file)) {
+            let error = json!({"code": "demo-downstream", "message": "what this work needs is broken"});
+            return report("fail", task, json!({"error": error, "retryable": true}));
+        }
         if fate.get("fail").is_some() {
             let error = json!({"code": "demo-broken", "message": "told to fail for good"});
             return report("fail", task, json!({"error": error, "retryable": false}));
@@ -326,6 +330,11 @@ async fn do_work(capability: String, payload: Value, folder: PathBuf) -> Result<
     }
 }
 
+/// Is that file in the folder? What is no plain file name is not.
+fn is_there(folder: &Path, file: &Value) -> bool {
+    file.as_str().and_then(|name| work::inside(folder, name).ok()).is_some_and(|path| path.exists())
+}
+
 /// One report on a claimed task.
 fn report(op: &str, task: &Value, more: Value) -> Value {
     let mut report = json!({
@@ -358,6 +367,15 @@ mod tests {
         let task = json!({"reach_id": "reach_x", "attempt": 2, "lease": "L", "payload": {"big": true}});
         let made = report("complete", &task, json!({"result": 1}));
         assert_eq!(made, json!({"op": "complete", "reach_id": "reach_x", "attempt": 2, "lease": "L", "result": 1}));
+    }
+
+    #[test]
+    fn what_is_broken_is_mended_by_a_file_of_a_plain_name_inside_the_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(!is_there(folder.path(), &json!("mended")));
+        std::fs::write(folder.path().join("mended"), "").expect("writable");
+        assert!(is_there(folder.path(), &json!("mended")));
+        assert!(!is_there(&folder.path().join("below"), &json!("../mended")) && !is_there(folder.path(), &json!(1)));
     }
 
     #[test]

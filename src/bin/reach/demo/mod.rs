@@ -3,13 +3,15 @@
 //! ```text
 //! caller ──batches──► hub process ──claims──► five worker processes
 //!    ▲                 │  ✗ killed, restarted     ✗ ✗ two killed, one drained
-//!    └─ signed callbacks ┘
+//!    └─ signed callbacks ┤
+//! operator ──replay plan─┘  afterwards: the dead letters whose downstream was mended go again
 //! ```
 //!
 //! Nothing here is simulated: the hub and the workers are processes of this same binary, kills are SIGKILL, and what is
 //! believed at the end is only what the public API and the signed callbacks show.
 
 mod caller;
+mod operator;
 mod plan;
 mod proof;
 mod pulse;
@@ -34,6 +36,7 @@ use crate::work;
 use crate::workload::{TRACE_CSV, Trace};
 
 use caller::Caller;
+use plan::Fate;
 use pulse::Pulse;
 use receiver::Receiver;
 use report::{Harm, Report};
@@ -147,23 +150,26 @@ async fn play(demo: &Demo, chatter: Chatter, folder: &Path) -> Outcome<Report> {
     submitted?;
     harmed?;
     pulse.say("everything is acknowledged; the rest runs to its end");
-    settle(&caller, &pulse, &receiver).await;
+    settle(caller.count(), &pulse, &receiver).await;
     stage.see_losses().await?;
+    stage.mend_downstream(&pulse)?;
+    let brought = operator::bring_back(&stage.client, &pulse).await?;
+    settle(caller.count() + brought.successors.len(), &pulse, &receiver).await;
     pulse.say("looking at every task's history");
-    let acknowledged = caller.finish();
+    let mut acknowledged = caller.finish();
+    acknowledged.tasks.extend(brought.successors.iter().map(|reach_id| (reach_id.clone(), Fate::Redriven)));
     let inbox = receiver.inbox();
     let findings = proof::look(&stage.client, &acknowledged.tasks, &inbox).await?;
     let events = pulse.stop();
     let harm = stage.harm;
     stage.leave().await;
-    Ok(Report { acknowledged, findings, inbox, events, harm, planned, took: begun.elapsed() })
+    Ok(Report { acknowledged, findings, inbox, events, harm, planned, brought, took: begun.elapsed() })
 }
 
 /// Waits until everything has ended and was told; what is missing after that, the proof will find.
-async fn settle(caller: &Caller, pulse: &Pulse, receiver: &Receiver) {
+async fn settle(tasks: usize, pulse: &Pulse, receiver: &Receiver) {
     let give_up = Instant::now() + SETTLE;
     while Instant::now() < give_up {
-        let tasks = caller.count();
         let ended = usize::try_from(pulse::ended(&pulse.counts())).unwrap_or(0);
         if ended >= tasks && receiver.count() >= tasks {
             // One more look, for what comes twice comes late.
@@ -257,6 +263,14 @@ impl<'a> Stage<'a> {
         self.harm.hub_killed += 1;
         self.harm.back_after = self.hub.ready_after;
         pulse.say(&format!("the hub is back after {} ms, on the same data", self.hub.ready_after.as_millis()));
+        Ok(())
+    }
+
+    /// What the stranded tasks failed for works again.
+    fn mend_downstream(&self, pulse: &Pulse) -> Outcome {
+        let mended = std::fs::write(self.folder.join("files").join(plan::MENDED), "");
+        mended.map_err(|error| Failure::new(format!("cannot mend the downstream: {error}")))?;
+        pulse.say("what some tasks had failed for is mended");
         Ok(())
     }
 

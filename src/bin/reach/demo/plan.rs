@@ -10,6 +10,8 @@ use crate::workload::{SplitMix, Trace};
 
 /// How much faster than real the trace is played.
 pub(crate) const FASTER: f64 = 26.0;
+/// The file that says that the broken downstream works again.
+pub(crate) const MENDED: &str = "downstream-mended";
 /// No task lives longer, so that the demo ends whatever happens.
 const LIFETIME_MS: u64 = 45_000;
 
@@ -22,6 +24,10 @@ pub(crate) enum Fate {
     Flaky,
     /// Every attempt fails: dead letter.
     Hopeless,
+    /// Every attempt fails until its downstream is mended: dead letter, and redriven by an operator.
+    Stranded,
+    /// Made anew by the operator's plan out of a stranded one: it succeeds.
+    Redriven,
     /// Its agent says that it can't be done: failed.
     Broken,
     /// It takes longer than its work time: slow, and its late result counts.
@@ -41,6 +47,8 @@ impl Fate {
             Self::Plain => "plain",
             Self::Flaky => "flaky",
             Self::Hopeless => "hopeless",
+            Self::Stranded => "stranded",
+            Self::Redriven => "redriven",
             Self::Broken => "broken",
             Self::Slow => "slow",
             Self::Expiring => "expiring",
@@ -55,6 +63,7 @@ impl Fate {
             3 | 23 | 43 | 63 | 83 => Self::Flaky,
             7 | 57 => Self::Broken,
             11 => Self::Hopeless,
+            13 | 39 | 61 | 89 => Self::Stranded,
             19 | 69 => Self::Slow,
             29 | 79 => Self::Expiring,
             37 | 87 => Self::CalledOff,
@@ -152,11 +161,15 @@ fn one(brief: &Brief, n: usize, (at, fate): (Duration, Fate), (capability, paylo
         }
     };
     match fate {
-        Fate::Plain => {}
+        Fate::Plain | Fate::Redriven => {}
         Fate::Flaky => order(json!({"fail_attempts": 1})),
         Fate::Broken => order(json!({"fail": "permanent"})),
         Fate::Hopeless => {
             order(json!({"fail_attempts": 1_000_000}));
+            fields.insert("retry", json!({"max_retries": 1, "base_ms": 100, "factor": 2.0, "cap_ms": 1_000}));
+        }
+        Fate::Stranded => {
+            order(json!({"fail_until": MENDED}));
             fields.insert("retry", json!({"max_retries": 1, "base_ms": 100, "factor": 2.0, "cap_ms": 1_000}));
         }
         Fate::Slow => {
@@ -211,7 +224,7 @@ mod tests {
     fn every_fate_and_every_class_occurs() {
         let planned = sample();
         let fates: BTreeSet<Fate> = planned.iter().map(|task| task.fate).collect();
-        assert_eq!(fates.len(), 8);
+        assert_eq!(fates.len(), 9);
         let classes: BTreeSet<&str> = planned.iter().filter_map(|task| task.submission["qos"].as_str()).collect();
         assert_eq!(classes, BTreeSet::from(["background", "normal", "urgent"]));
     }

@@ -44,6 +44,8 @@ pub(crate) struct Findings {
     pub(crate) started_twice: BTreeSet<String>,
     /// A history out of order, with a gap in its attempts, or at odds with the task's state.
     pub(crate) inconsistent: BTreeSet<String>,
+    /// Made anew after what it had failed for was mended, and ended without success again.
+    pub(crate) redriven_in_vain: BTreeSet<String>,
     /// Ended, and nobody was told, or told another end.
     pub(crate) callbacks_missing: BTreeSet<String>,
     /// From submission to the first hand-over, ms.
@@ -64,6 +66,7 @@ impl Findings {
             finished_twice: BTreeSet::new(),
             started_twice: BTreeSet::new(),
             inconsistent: BTreeSet::new(),
+            redriven_in_vain: BTreeSet::new(),
             callbacks_missing: BTreeSet::new(),
             queue: histogram(),
             work: histogram(),
@@ -127,6 +130,9 @@ fn judge(seen: &Seen, told: &BTreeMap<&str, BTreeSet<&str>>, findings: &mut Find
     }
     if seen.fate == Fate::Careful && attempts(events, "task-acknowledged").len() > 1 {
         findings.started_twice.insert(id());
+    }
+    if seen.fate == Fate::Redriven && seen.state != "succeeded" {
+        findings.redriven_in_vain.insert(id());
     }
     let expected: Vec<String> = ends.iter().map(|(kind, _)| kind.replacen('-', ".", 1)).collect();
     let said = told.get(seen.reach_id.as_str());
@@ -255,6 +261,13 @@ mod tests {
         ];
         assert_eq!(judged(&seen(Fate::Careful, "succeeded", &kinds), &["task.succeeded"]).started_twice.len(), 1);
         assert!(judged(&seen(Fate::Plain, "succeeded", &kinds), &["task.succeeded"]).started_twice.is_empty());
+    }
+
+    #[test]
+    fn what_was_made_anew_has_to_succeed() {
+        let failed = [("task-submitted", 0), ("task-dispatched", 1), ("task-failed", 1)];
+        assert_eq!(judged(&seen(Fate::Redriven, "failed", &failed), &["task.failed"]).redriven_in_vain.len(), 1);
+        assert!(judged(&seen(Fate::Broken, "failed", &failed), &["task.failed"]).redriven_in_vain.is_empty());
     }
 
     #[test]

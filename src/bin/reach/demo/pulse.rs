@@ -141,12 +141,13 @@ fn table(counts: &Counts, said: &str, elapsed: Duration) -> [String; 4] {
             of("task-cancelled"),
         ),
         format!(
-            "on the way dispatched {:>5}  retried {:>4}  slow {:>4}  orphaned {:>4}  replayed {:>4}",
+            "on the way dispatched {:>5}  retried {:>4}  slow {:>4}  orphaned {:>4}  replayed {:>4}  redriven {:>3}",
             of("task-dispatched"),
             of("task-retry-scheduled"),
             of("task-slow"),
             of("task-orphaned"),
             of("task-replayed"),
+            of("task-redriven"),
         ),
         format!(
             "fleet      registered {:>2}  lost {:>2}  drained {:>2}   hub starts {:>2}   callbacks delivered {:>5}",

@@ -7,6 +7,8 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::demo::caller::Acknowledged;
+use crate::demo::operator::Brought;
+use crate::demo::plan::Fate;
 use crate::demo::proof::Findings;
 use crate::demo::pulse::Counts;
 use crate::demo::receiver::Inbox;
@@ -39,8 +41,10 @@ pub(crate) struct Report {
     pub(crate) events: Counts,
     /// What was done to it.
     pub(crate) harm: Harm,
-    /// Tasks that were planned.
+    /// Tasks that the caller was to submit.
     pub(crate) planned: usize,
+    /// What the operator brought back afterwards: these are among the tasks, too.
+    pub(crate) brought: Brought,
     /// How long it all took.
     pub(crate) took: Duration,
 }
@@ -80,16 +84,34 @@ impl Report {
                 format!("{} task-submitted events", event("task-submitted")),
                 event("task-submitted").abs_diff(tasks),
             ),
-            promise("the totals add up", format!("{sum} by state, {} planned", self.planned), {
+            promise("the totals add up", format!("{sum} by state, {} planned", self.planned()), {
                 let refused = u64::try_from(self.acknowledged.refused.len()).unwrap_or(u64::MAX);
-                sum.abs_diff(tasks) + u64::try_from(self.planned).unwrap_or(u64::MAX).abs_diff(tasks) + refused
+                sum.abs_diff(tasks) + self.planned().abs_diff(tasks) + refused
             }),
+            promise(
+                "a replay does what its dry run said",
+                format!("{} of {} dead letters, made anew", self.brought.redriven(), self.brought.dead_letters()),
+                self.brought.amiss()
+                    + self.stranded().abs_diff(self.brought.redriven())
+                    + size(&self.findings.redriven_in_vain),
+            ),
             promise(
                 "the fleet survives its kills",
                 format!("{} kills, {} drain", self.kills(), self.harm.workers_drained),
                 3_u64.saturating_sub(self.kills()) + 1_u64.saturating_sub(self.harm.workers_drained),
             ),
         ]
+    }
+
+    /// Tasks that were to be made: the caller's, and what the operator's plan was to make anew.
+    fn planned(&self) -> u64 {
+        u64::try_from(self.planned).unwrap_or(u64::MAX).saturating_add(self.brought.redriven())
+    }
+
+    /// Tasks that became dead letters because their downstream was broken.
+    fn stranded(&self) -> u64 {
+        let stranded = self.acknowledged.tasks.values().filter(|fate| **fate == Fate::Stranded).count();
+        u64::try_from(stranded).unwrap_or(u64::MAX)
     }
 
     fn kills(&self) -> u64 {
@@ -110,7 +132,7 @@ impl Report {
             .collect();
         json!({
             "kept": self.is_kept(),
-            "planned": self.planned,
+            "planned": self.planned(),
             "tasks": self.acknowledged.tasks.len(),
             "by_state": self.findings.by_state,
             "by_fate": self.fates(),
@@ -123,6 +145,9 @@ impl Report {
             "hub_killed": self.harm.hub_killed,
             "hub_back_after_ms": u64::try_from(self.harm.back_after.as_millis()).unwrap_or(u64::MAX),
             "workers_drained": self.harm.workers_drained,
+            "replayed": self.events.get("task-replayed"),
+            "redriven": self.brought.redriven(),
+            "replay": {"dry_run": self.brought.dry_run, "plan": self.brought.plan},
             "batches": {"acknowledged": self.acknowledged.batches, "sent_again": self.acknowledged.sent_again},
             "callbacks": {
                 "messages": self.inbox.messages.len(), "deliveries": self.inbox.deliveries,
@@ -182,8 +207,9 @@ impl Report {
         }
         output::data("");
         output::data(&format!(
-            "{} tasks, {} kills survived (the hub was back after {} ms), {} callbacks, {:.1} s: {}",
+            "{} tasks ({} made anew by a replay), {} kills survived (the hub was back after {} ms), {} callbacks, {:.1} s: {}",
             self.acknowledged.tasks.len(),
+            self.brought.redriven(),
             self.kills(),
             self.harm.back_after.as_millis(),
             self.inbox.messages.len(),
@@ -198,7 +224,7 @@ fn ordered(state: &str) -> &'static str {
     match state {
         "succeeded" => "done, some after a retry, a slow worker or a lost one",
         "failed" => "ordered: the worker says that it can't be done",
-        "dead-letter" => "ordered: every attempt fails",
+        "dead-letter" => "ordered: every attempt fails; those whose downstream was mended were made anew",
         "expired" => "ordered: the life is shorter than the work",
         "cancelled" => "ordered: the caller calls it off",
         _ => "this should not be",
