@@ -29,7 +29,9 @@ const PURE: &[&str] = &[
     "src/scheduler/queue.rs",
     "src/scheduler/plan",
     "src/scheduler/routing",
+    "src/scheduler/affinity.rs",
     "src/scheduler/ramp.rs",
+    "src/scheduler/slow_start.rs",
     "src/scheduler/roster.rs",
     "src/scheduler/outbound/address.rs",
     "src/scheduler/outbound/answer.rs",
@@ -46,6 +48,7 @@ const PURE: &[&str] = &[
     "src/recovery/pace.rs",
     "src/recovery/plans.rs",
     "src/recovery/select.rs",
+    "src/recovery/sessions.rs",
     "src/recovery/turns.rs",
 ];
 

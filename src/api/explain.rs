@@ -199,6 +199,7 @@ const fn remedy(reason: Reason) -> &'static str {
         Reason::Region => "an agent in the required region registers",
         Reason::Version => "an agent of a fitting version registers",
         Reason::LoadThreshold => "an agent reports less load",
+        Reason::SlowStart => "it has warmed up, within seconds",
         Reason::NoFreeSlot => "an agent finishes something",
         Reason::NoOpenClaim => "a pull agent claims work",
         Reason::Overdue => "an agent without an overdue task of this capability asks for work",
@@ -422,7 +423,8 @@ pub(super) async fn explain_route(
         .ledger
         .ask_planner::<Scheduler, _>(move |state, scheduler| {
             let needs = Needs::of_submission(&namespace, &made, Some(token.clone()));
-            let question = Question { needs: &needs, preferred: made.preferred_agent.as_ref(), avoid: None };
+            let affine = scheduler.affinity().holder(&namespace, made.session.as_ref());
+            let question = Question { needs: &needs, preferred: made.preferred_agent.as_ref(), affine, avoid: None };
             permitted(state, &namespace, &token, scheduler.explain(state, &question))
         })
         .await?

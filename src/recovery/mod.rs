@@ -21,15 +21,20 @@ pub mod orphan;
 pub mod pace;
 pub mod plans;
 pub mod select;
+mod sessions;
 pub mod tally;
 pub mod turns;
 
 #[cfg(test)]
 mod driver_tests;
 #[cfg(test)]
+mod history_tests;
+#[cfg(test)]
 mod plans_tests;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod sessions_tests;
 
 use std::any::Any;
 

@@ -4,19 +4,21 @@
 //! own, so the ledger looks at each task at that very moment, and one that finished late or was cancelled is skipped.
 //!
 //! Left alone are tasks with the policy `hold`, and for one heartbeat interval those of an agent that has just returned:
-//! it may name them as still held (semantics 5).
+//! it may name them as still held (semantics 5). Orphans of one session return in its line (R4): see
+//! [`crate::recovery::sessions`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ledger::ids::{AgentKey, Namespace, ReachId};
+use crate::ledger::ids::{AgentKey, Namespace, ReachId, Seq};
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::event::Event;
+use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::OrphanPolicy;
 use crate::ledger::machine::task::status::Status;
 use crate::ledger::time::Timestamp;
 use crate::recovery::pace::Bucket;
+use crate::recovery::sessions::{Change, SessionKey, Sessions, may_be_out, place_of, session_of};
 
 type Orphan = (Timestamp, ReachId);
 
@@ -32,6 +34,8 @@ struct Ward {
 struct Known {
     namespace: Namespace,
     since: Timestamp,
+    /// Its session, and its place in that one's line.
+    session: Option<(SessionKey, Seq)>,
     /// Until when its agent may still name it, if it was put off for that.
     until: Option<Timestamp>,
 }
@@ -42,6 +46,7 @@ pub struct Sweep {
     wards: BTreeMap<Namespace, Ward>,
     since: BTreeMap<ReachId, Known>,
     deferred: BTreeSet<(Timestamp, ReachId)>,
+    sessions: Sessions,
     /// The last event before this start: until then an earlier run may have emptied every bucket.
     began: Timestamp,
 }
@@ -67,13 +72,30 @@ impl Sweep {
         for (_, id) in state.orphans() {
             self.look_at(state, *id, now);
         }
+        for task in state.tasks().values().filter(|task| task.spec.session.is_some()) {
+            if let (Some(key), Some(at)) = (session_of(task), may_be_out(task)) {
+                let change = self.sessions.go_out(key, task.id(), at);
+                self.follow(state, change, now);
+            }
+        }
     }
 
     pub(super) fn observe(&mut self, state: &State, event: &Event) {
         if event.body.callback_subject().is_none()
             && let Some(task) = event.body.task()
         {
+            if let EventBody::TaskReplayed(_) = &event.body
+                && let Some(key) = state.task(task).and_then(session_of)
+            {
+                // By whoever's word: its session waits for it.
+                let change = self.sessions.go_out(key, task, event.seq);
+                self.follow(state, change, event.at);
+            }
             self.look_at(state, task, event.at);
+            self.reconsider(state, task, event.at);
+        }
+        if let EventBody::ReplayItemSkipped(body) = &event.body {
+            self.reconsider(state, body.task, event.at);
         }
     }
 
@@ -84,11 +106,34 @@ impl Sweep {
         match orphaned {
             Some((_, since)) if known == Some(since) => {}
             Some((task, since)) => {
-                self.drop_out(id);
-                self.since.insert(id, Known { namespace: task.namespace.clone(), since, until: None });
-                self.wait(state, task, (since, id), now);
+                self.drop_out(state, id, now);
+                let session = session_of(task).map(|key| (key, place_of(task).0));
+                let known = Known { namespace: task.namespace.clone(), since, session, until: None };
+                match known.session.as_ref().map(|(key, _)| self.sessions.join(key, place_of(task))) {
+                    Some(change) => {
+                        self.since.insert(id, known);
+                        self.follow(state, change, now);
+                    }
+                    None => {
+                        self.since.insert(id, known);
+                        self.wait(state, task, (since, id), now);
+                    }
+                }
             }
-            None => self.drop_out(id),
+            None => self.drop_out(state, id, now),
+        }
+    }
+
+    /// A session's line moved: who is called waits for a token, who stands back no more.
+    fn follow(&mut self, state: &State, change: Change, now: Timestamp) {
+        if let Some(id) = change.stands_back {
+            self.stand_back(id);
+        }
+        let called = change.called.and_then(|id| Some((id, self.since.get(&id)?.since)));
+        if let Some((id, since)) = called
+            && let Some(task) = state.task(id)
+        {
+            self.wait(state, task, (since, id), now);
         }
     }
 
@@ -105,13 +150,24 @@ impl Sweep {
         ward.waiting.insert(orphan);
     }
 
-    fn drop_out(&mut self, id: ReachId) {
+    /// It waits no more, for whatever reason; whoever stood behind it is called.
+    fn drop_out(&mut self, state: &State, id: ReachId, now: Timestamp) {
+        self.stand_back(id);
         let Some(known) = self.since.remove(&id) else { return };
+        if let Some((key, place)) = known.session {
+            let change = self.sessions.leave(&key, (place, id));
+            self.follow(state, change, now);
+        }
+    }
+
+    /// Neither a token nor the end of a grace is for it now.
+    fn stand_back(&mut self, id: ReachId) {
+        let Some(known) = self.since.get_mut(&id) else { return };
+        if let Some(until) = known.until.take() {
+            self.deferred.remove(&(until, id));
+        }
         if let Some(ward) = self.wards.get_mut(&known.namespace) {
             ward.waiting.remove(&(known.since, id));
-        }
-        if let Some(until) = known.until {
-            self.deferred.remove(&(until, id));
         }
     }
 
@@ -140,7 +196,7 @@ impl Sweep {
             let ward = self.wards.get_mut(name)?;
             let orphan = *ward.waiting.first()?;
             let Some(task) = state.task(orphan.1).filter(|task| replayable(task).is_some()) else {
-                self.drop_out(orphan.1);
+                self.drop_out(state, orphan.1, now);
                 continue;
             };
             if let Some(until) = grace(state, task).filter(|until| *until > now) {
@@ -152,7 +208,11 @@ impl Sweep {
                 return None;
             }
             // Out of the index at once: its event, or the refusal, says what became of it.
-            self.drop_out(orphan.1);
+            if let Some(key) = session_of(task) {
+                let change = self.sessions.go_out(key, orphan.1, state.seq());
+                self.follow(state, change, now);
+            }
+            self.drop_out(state, orphan.1, now);
             let command = Command::ReplayTask { task: orphan.1 };
             return Some(Proposal::by_hub(Some(name.clone()), command));
         }
@@ -176,10 +236,26 @@ impl Sweep {
         }
     }
 
+    /// A plan proposes the replay of that task: its session waits for it, unless nothing comes of it.
+    pub(super) fn expect(&mut self, state: &State, id: ReachId, now: Timestamp) {
+        if let Some(key) = state.task(id).filter(|task| replayable_by_word(task)).and_then(session_of) {
+            let change = self.sessions.go_out(key, id, state.seq());
+            self.follow(state, change, now);
+        }
+    }
+
+    fn reconsider(&mut self, state: &State, id: ReachId, now: Timestamp) {
+        let change = self.sessions.look_at(state, id);
+        self.follow(state, change, now);
+    }
+
     pub(super) fn refused(&mut self, state: &State, proposal: &Proposal) {
         if let Command::ReplayTask { task } = proposal.command {
             // The token stays spent, so a task that is refused again and again costs no more than the pace allows.
             self.look_at(state, task, state.at());
+            self.reconsider(state, task, state.at());
+        } else if let Command::ReplayItem(item) = &proposal.command {
+            self.reconsider(state, item.task, state.at());
         }
     }
 
@@ -192,6 +268,11 @@ impl Sweep {
     pub(super) fn grace_ends_at(&self) -> Option<Timestamp> {
         self.deferred.first().map(|(until, _)| *until)
     }
+}
+
+/// Could an operator's word send it back?
+const fn replayable_by_word(task: &Task) -> bool {
+    matches!(task.status, Status::Orphaned { .. } | Status::SlowReach { .. })
 }
 
 /// Since when it is an orphan that a sweep may replay.

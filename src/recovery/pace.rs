@@ -82,6 +82,12 @@ impl Bucket {
         there
     }
 
+    /// What a token was taken for happened at that moment, later than it was planned: the time between the two brings
+    /// nothing, or a window that begins there would see more than the rate allows.
+    pub fn spent_at(&mut self, at: Timestamp) {
+        self.at = self.at.max(at);
+    }
+
     /// Is nothing missing at `now`? Then forgetting the bucket loses nothing.
     #[must_use]
     pub fn is_full(&self, now: Timestamp) -> bool {
@@ -148,6 +154,13 @@ impl Pace {
         there
     }
 
+    /// A replay of that namespace happened; see [`Bucket::spent_at`].
+    pub fn spent_at(&mut self, namespace: &Namespace, at: Timestamp) {
+        if let Some(own) = self.namespaces.get_mut(namespace) {
+            own.spent_at(at);
+        }
+    }
+
     /// When both have one.
     #[must_use]
     pub fn next_at(&self, namespace: &Namespace, now: Timestamp) -> Timestamp {
@@ -182,6 +195,15 @@ mod tests {
         assert_eq!(next, Timestamp(334));
         assert!(!bucket.take(Timestamp(333)));
         assert!(bucket.take(next));
+    }
+
+    #[test]
+    fn r1_what_happens_later_than_planned_counts_from_when_it_happened() {
+        let mut bucket = Bucket::new(20, Timestamp(0));
+        assert_eq!((0..9).filter(|_| bucket.take(Timestamp(0))).count(), 5);
+        bucket.spent_at(Timestamp(40));
+        assert!(!bucket.take(Timestamp(89)));
+        assert!(bucket.take(Timestamp(90)), "at most 25 from 40 to 1,039");
     }
 
     #[test]

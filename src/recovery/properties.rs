@@ -200,11 +200,11 @@ fn r1_a_second_loss_right_after_the_first_finds_no_fresh_burst() {
     assert_eq!(orphaned(&world), 0);
     world.pass(50);
     world.cycle();
-    world.register("a", declaration(10));
+    world.register("b", declaration(10));
     let held = world.cycle();
     assert_eq!(held.len(), 5);
     held.iter().for_each(|dispatch| world.ack(dispatch.task));
-    world.lose("a");
+    world.lose("b");
     world.cycle();
     assert_eq!(orphaned(&world), 4, "one token came in 50 ms");
 }

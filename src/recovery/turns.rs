@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ledger::ids::{Namespace, ReplayId};
 use crate::ledger::machine::State;
-use crate::ledger::machine::command::Proposal;
-use crate::ledger::machine::event::Event;
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::time::Timestamp;
 use crate::recovery::orphan::Sweep;
 use crate::recovery::pace::Pace;
@@ -53,6 +53,11 @@ impl Turns {
     }
 
     pub(super) fn observe(&mut self, state: &State, event: &Event) {
+        if let (Some(namespace), EventBody::TaskReplayed(_) | EventBody::TaskRedriven(_)) =
+            (&event.namespace, &event.body)
+        {
+            self.pace.spent_at(namespace, event.at);
+        }
         self.sweep.observe(state, event);
         self.plans.observe(state, event);
     }
@@ -119,6 +124,10 @@ impl Turns {
                 (Source::Plan(id), _) => self.plans.take(state, id, room),
             };
             if let Some((proposal, fare)) = turn {
+                if let Command::ReplayItem(item) = &proposal.command {
+                    // Not yet decided: the sweep must not overtake it in its session meanwhile.
+                    self.sweep.expect(state, item.task, now);
+                }
                 if fare == Fare::Token {
                     self.pace.take(name, now);
                 }

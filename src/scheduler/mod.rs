@@ -15,6 +15,8 @@
 //! | [`vitals`] | what agents feel like: reported load, open claims, latencies, failure rate |
 //! | [`queue`] | who goes next: class, then caller, then first in first out |
 //! | [`roster`] | who offers what and has room now |
+//! | [`affinity`] | which agent works for a session now |
+//! | [`slow_start`] | how fast an agent that came back gets work again |
 //! | [`ramp`] | how fast a backlog found at boot is handed out |
 //! | [`routing`] | who serves a task, and why not the others |
 //! | [`plan`] | the planner: a free slot meets a waiting task |
@@ -22,16 +24,22 @@
 //!
 //! Deliberately absent: clocks, chance and I/O. Heartbeat *times* are recovery's.
 
+pub mod affinity;
 pub mod outbound;
 pub mod plan;
 pub mod queue;
 pub mod ramp;
 pub mod roster;
 pub mod routing;
+pub mod slow_start;
 pub mod vitals;
 
 #[cfg(test)]
+mod affinity_tests;
+#[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod slow_start_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -162,6 +162,7 @@ pub struct Taken {
 pub struct Pulse {
     load: Option<(Load, Timestamp)>,
     foreign: u32,
+    limit: Option<u32>,
     claims: BTreeMap<ClaimId, Claim>,
     /// From dispatch to acknowledgement.
     pub ack: Latency,
@@ -184,6 +185,12 @@ impl Pulse {
     #[must_use]
     pub const fn foreign(&self) -> u32 {
         self.foreign
+    }
+
+    /// Tasks that it may have in flight while it warms up after a return (R-REC-6); `None`: as many as it declares.
+    #[must_use]
+    pub const fn limit(&self) -> Option<u32> {
+        self.limit
     }
 
     /// Tasks that open claims of that process still take.
@@ -225,6 +232,11 @@ impl Vitals {
                 }
             }
         }
+    }
+
+    /// Sets how many tasks the agent may have in flight while it warms up.
+    pub fn set_limit(&mut self, agent: &AgentKey, limit: Option<u32>) {
+        self.pulse(agent).limit = limit;
     }
 
     /// A pull agent waits for at most `max` tasks.

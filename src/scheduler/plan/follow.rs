@@ -38,6 +38,7 @@ impl Scheduler {
             self.dequeue(id);
         }
         self.hold(state, event, id);
+        self.affinity.follow(id, task);
         let Some(task) = task.filter(|_| is_queued && !self.pending.contains_key(&id)) else { return };
         if self.queue.place(id).is_none() {
             self.enqueue(task, None);

@@ -8,6 +8,7 @@
 //! Proposals count before they are decided: they take slot, demand and turn at once, and give them back when refused.
 
 mod follow;
+mod warm;
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +23,13 @@ use crate::ledger::machine::task::spec::Qos;
 use crate::ledger::machine::task::status::{Delivery, Status};
 use crate::ledger::planner::{Note, Planner, answer_bytes};
 use crate::ledger::time::Timestamp;
+use crate::scheduler::affinity::Affinity;
 use crate::scheduler::queue::{CLASSES, Entry, Head, Lane, LaneKey, LaneNo, Queue, Ticket};
 use crate::scheduler::ramp::{Ramp, STEP};
 use crate::scheduler::roster::{PoolNo, Roster, SeatNo};
 use crate::scheduler::routing::candidate::{Suspect, exclusion};
 use crate::scheduler::routing::{Finding, Needs, Question, RouteReport, route, survey};
+use crate::scheduler::slow_start::SlowStarts;
 use crate::scheduler::vitals::{Taken, Vitals};
 use follow::Holding;
 
@@ -55,6 +58,8 @@ pub struct Scheduler {
     roster: Roster,
     vitals: Vitals,
     holdings: BTreeMap<ReachId, Holding>,
+    affinity: Affinity,
+    warming: SlowStarts,
     pending: BTreeMap<ReachId, Pending>,
     dirty_seats: BTreeSet<SeatNo>,
     dirty_lanes: BTreeSet<LaneNo>,
@@ -97,7 +102,22 @@ impl Scheduler {
     #[must_use]
     pub fn explain_task(&self, state: &State, task: &Task) -> RouteReport {
         let needs = Needs::of_task(task);
-        self.explain(state, &wishes(&needs, task))
+        self.explain(state, &self.wishes(&needs, task))
+    }
+
+    /// Which agent works for which session.
+    #[must_use]
+    pub const fn affinity(&self) -> &Affinity {
+        &self.affinity
+    }
+
+    fn wishes<'a>(&'a self, needs: &'a Needs, task: &'a Task) -> Question<'a> {
+        Question {
+            needs,
+            preferred: task.spec.preferred_agent.as_ref(),
+            affine: self.affinity.holder(&task.namespace, task.spec.session.as_ref()),
+            avoid: task.avoid.as_ref(),
+        }
     }
 
     fn touch(&mut self, state: &State, key: &AgentKey) {
@@ -244,7 +264,7 @@ impl Scheduler {
                 continue;
             };
             let strategy = self.roster.pool(pool)?.strategy();
-            match survey(&wishes(&needs, task), strategy, &self.roster.providers(pool)) {
+            match survey(&self.wishes(&needs, task), strategy, &self.roster.providers(pool)) {
                 Finding::Serve { winner, positions, explanation } => {
                     let seat = self.roster.seat_at(pool, winner)?;
                     self.roster.set_positions(pool, positions);
@@ -336,10 +356,6 @@ enum Settled {
     Refused,
 }
 
-fn wishes<'a>(needs: &'a Needs, task: &'a Task) -> Question<'a> {
-    Question { needs, preferred: task.spec.preferred_agent.as_ref(), avoid: task.avoid.as_ref() }
-}
-
 fn key_of(namespace: Option<&Namespace>, event: &EventBody) -> Option<AgentKey> {
     Some(AgentKey { namespace: namespace?.clone(), agent_id: event.agent()?.clone() })
 }
@@ -347,7 +363,8 @@ fn key_of(namespace: Option<&Namespace>, event: &EventBody) -> Option<AgentKey> 
 impl Planner for Scheduler {
     fn rebuild(&mut self, state: &State, now: Timestamp) {
         *self = Self::new();
-        for key in state.agents().keys() {
+        for (key, agent) in state.agents() {
+            self.resume_warm_up(agent, now);
             self.touch(state, key);
         }
         let mut waiting = Vec::new();
@@ -357,6 +374,7 @@ impl Planner for Scheduler {
             } else if let Some(lease) = task.status.lease() {
                 let agent = AgentKey { namespace: task.namespace.clone(), agent_id: lease.agent.clone() };
                 self.begin_holding(state, task, agent, now);
+                self.affinity.follow(task.id(), Some(task));
                 if let Some(holding) = self.holdings.get_mut(&task.id()) {
                     holding.dispatched_at = None;
                 }
@@ -374,6 +392,7 @@ impl Planner for Scheduler {
 
     fn observe(&mut self, state: &State, event: &Event) {
         if let Some(agent) = key_of(event.namespace.as_ref(), &event.body) {
+            self.notice_return(state, event, &agent);
             self.touch(state, &agent);
         }
         if event.body.callback_subject().is_none()
@@ -413,6 +432,7 @@ impl Planner for Scheduler {
             self.take_back(state, id);
         }
         self.wake_lanes(now);
+        self.step_warm_ups(state, now);
         let mut proposals = Vec::new();
         let mut useless = BTreeSet::new();
         while proposals.len() < room && !self.is_ramped(now) {
@@ -449,7 +469,7 @@ impl Planner for Scheduler {
     fn wake_at(&self, _state: &State, now: Timestamp) -> Option<Timestamp> {
         let is_busy = !self.dirty_seats.is_empty() || !self.dirty_lanes.is_empty();
         let ramped = self.ramp.filter(|_| is_busy && self.boot_left > 0).map(|_| now.after(STEP));
-        self.set_aside.values().copied().chain(ramped).min()
+        self.set_aside.values().copied().chain(ramped).chain(self.warming.next_at()).min()
     }
 
     fn as_any(&self) -> &dyn Any {

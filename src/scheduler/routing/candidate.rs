@@ -104,8 +104,18 @@ pub struct Question<'a> {
     pub needs: &'a Needs,
     /// Asked for by name: gets it when open.
     pub preferred: Option<&'a AgentId>,
+    /// Works for its session now: gets it when open, unless another is asked for by name (R4).
+    pub affine: Option<&'a AgentId>,
     /// Failed it last: gets it only when there is no other.
     pub avoid: Option<&'a AgentId>,
+}
+
+impl<'a> Question<'a> {
+    /// Agents that get it when they are open, whatever the strategy says, with the part of the score that tells so.
+    pub fn choices(&self) -> impl Iterator<Item = (&'static str, &'a AgentId)> {
+        let choices = [("preferred", self.preferred), ("affinity", self.affine)];
+        choices.into_iter().filter_map(|(part, agent)| Some((part, agent?)))
+    }
 }
 
 macro_rules! reasons {
@@ -156,6 +166,8 @@ reasons! {
     LoadThreshold "load-threshold"
     /// It works on all that it may.
     NoFreeSlot "no-free-slot"
+    /// It came back a moment ago and warms up (R-REC-6).
+    SlowStart "slow-start"
     /// A pull agent that does not ask for work now.
     NoOpenClaim "no-open-claim"
     /// It holds a suspect, or the task is one and another agent is free of neighbours (semantics 9).
@@ -183,6 +195,8 @@ pub struct Seat {
     pub used: u32,
     /// Slots taken by proposals not yet decided.
     pub reserved: u32,
+    /// Tasks that it may have in flight while it warms up; unbounded otherwise.
+    pub limit: u32,
     /// What open claims still take; unbounded for a push agent.
     pub demand: u32,
     /// Work reported beyond what the hub gave it.
@@ -205,6 +219,7 @@ impl Seat {
             closed: closed(agent),
             used: u32::try_from(agent.slots_used()).unwrap_or(u32::MAX),
             reserved: 0,
+            limit: pulse.and_then(Pulse::limit).unwrap_or(u32::MAX),
             demand: match declaration.transport {
                 Transport::Pull => pulse.map_or(0, |pulse| pulse.demand(agent.incarnation)),
                 Transport::Http { .. } => u32::MAX,
@@ -240,7 +255,7 @@ impl Seat {
     /// Slots that a proposal may take.
     #[must_use]
     pub fn slots_free(&self) -> u32 {
-        self.declaration.slots().saturating_sub(self.taken())
+        self.declaration.slots().min(self.limit).saturating_sub(self.taken())
     }
 
     /// Slots in use or about to be.
@@ -273,8 +288,10 @@ impl Seat {
             self.closed
         } else if self.over_threshold() {
             Some(Reason::LoadThreshold)
-        } else if self.slots_free() == 0 {
+        } else if self.declaration.slots() <= self.taken() {
             Some(Reason::NoFreeSlot)
+        } else if self.limit <= self.taken() {
+            Some(Reason::SlowStart)
         } else if self.demand == 0 {
             Some(Reason::NoOpenClaim)
         } else {
@@ -428,6 +445,7 @@ pub fn detail(reason: Reason, needs: &Needs, seat: &Seat, offer: &Offer) -> Stri
             format!("load {} ‰, threshold {} ‰", seat.load_milli(), seat.declaration.load_threshold_milli)
         }
         Reason::NoFreeSlot => format!("{} of {} slots in use", seat.taken(), seat.declaration.max_concurrency),
+        Reason::SlowStart => format!("it came back a moment ago: {} in flight, {} for now", seat.taken(), seat.limit),
         Reason::NoOpenClaim => "it does not ask for work now".to_owned(),
         Reason::Suspect => "a suspect would not be alone there".to_owned(),
         Reason::Overdue => format!(

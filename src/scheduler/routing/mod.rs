@@ -143,10 +143,11 @@ fn decide<'a>(
     let (places, mut contenders): (Vec<usize>, Vec<Contender>) = field.into_iter().unzip();
     let id = |index: usize| places.get(index).and_then(|place| providers.get(*place)).map(|p| &p.seat.key.agent_id);
     let mut podium = strategy::best::<PODIUM>(strategy, &contenders);
-    let preferred = question.preferred.and_then(|wanted| (0..places.len()).find(|index| id(*index) == Some(wanted)));
-    if let Some(preferred) = preferred {
-        podium.retain(|index| *index != preferred);
-        podium.insert(0, preferred);
+    let place_of = |wanted: &AgentId| (0..places.len()).find(|index| id(*index) == Some(wanted));
+    let chosen = question.choices().find_map(|(part, wanted)| Some((part, place_of(wanted)?)));
+    if let Some((_, chosen)) = chosen {
+        podium.retain(|index| *index != chosen);
+        podium.insert(0, chosen);
         podium.truncate(PODIUM);
     }
     let Some((winner, others)) = podium.split_first() else { return Finding::Nobody };
@@ -155,8 +156,8 @@ fn decide<'a>(
         parts.into_iter().flatten().map(|(part, amount)| (part.into(), amount)).collect()
     };
     let mut own = score(*winner);
-    if preferred.is_some() {
-        own.insert(0, ("preferred".into(), 1_000));
+    if let Some((part, _)) = chosen {
+        own.insert(0, (part.into(), 1_000));
     }
     let runner_up =
         |index: &usize| id(*index).map(|agent| ScoredCandidate { agent: agent.clone(), score: score(*index) });
@@ -276,7 +277,13 @@ fn report(question: &Question<'_>, providers: &[Provider<'_>]) -> RouteReport {
     });
     let candidate = |index: usize| {
         let (provider, contender) = open.get(index)?;
-        let score = strategy::score(strategy, contender).to_vec();
+        let mut score = strategy::score(strategy, contender).to_vec();
+        if winner.is_some_and(|winner| winner.seat.key == provider.seat.key) {
+            let id = &provider.seat.key.agent_id;
+            let chosen =
+                question.choices().find(|(_, wanted)| open.iter().any(|(p, _)| p.seat.key.agent_id == **wanted));
+            score.extend(chosen.filter(|(_, wanted)| *wanted == id).map(|(part, _)| (part, 1_000)));
+        }
         Some(Candidate { agent: provider.seat.key.agent_id.clone(), score })
     };
     RouteReport {

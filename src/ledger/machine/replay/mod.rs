@@ -12,6 +12,8 @@ pub(in crate::ledger::machine) mod apply;
 pub(in crate::ledger::machine) mod decide;
 pub mod order;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};

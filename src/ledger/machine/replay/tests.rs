@@ -15,7 +15,7 @@ use crate::ledger::machine::task::{Failure, FailureClass};
 use crate::ledger::machine::world::{World, agent_id, submission, task_id};
 use crate::ledger::time::Millis;
 
-fn replay_id(n: u8) -> ReplayId {
+pub(super) fn replay_id(n: u8) -> ReplayId {
     ReplayId([n; 16])
 }
 
@@ -32,20 +32,20 @@ fn order(n: u8, total: u32) -> ReplayOrder {
     }
 }
 
-fn plan(n: u8, total: u32) -> Command {
+pub(super) fn plan(n: u8, total: u32) -> Command {
     Command::PlanReplay(Box::new(order(n, total)))
 }
 
-fn item_of(n: u8, index: u32, task: ReachId, action: ItemAction) -> Command {
+pub(super) fn item_of(n: u8, index: u32, task: ReachId, action: ItemAction) -> Command {
     let before = Some(Before { has_payload: true, ..Before::default() });
     Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(n), index, task, action, before }))
 }
 
-fn steer(n: u8, word: ReplayWord) -> Command {
+pub(super) fn steer(n: u8, word: ReplayWord) -> Command {
     Command::SteerReplay { replay: replay_id(n), word }
 }
 
-fn idempotent(n: u8) -> Submission {
+pub(super) fn idempotent(n: u8) -> Submission {
     Submission { idempotence: Idempotence::Declared, orphan: OrphanPolicy::Replay, ..submission(n) }
 }
 

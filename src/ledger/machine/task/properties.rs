@@ -7,15 +7,18 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::tests::*;
-use crate::ledger::ids::{AttemptNo, Boot, Digest, Incarnation, ReachId, TokenId};
+use crate::ledger::ids::{AttemptNo, Boot, Digest, Incarnation, ReachId, ReplayId, Seq, TokenId};
 use crate::ledger::machine::agent::{DrainMode, Transport};
 use crate::ledger::machine::audit::Audit;
 use crate::ledger::machine::callback::{CallbackEvent, CallbackSpec};
 use crate::ledger::machine::command::{AgentBusy, Command, Held, Proposal, PushTrouble, Retryable, Word};
 use crate::ledger::machine::decision::Answer;
 use crate::ledger::machine::event::TryOutcome;
+use crate::ledger::machine::replay::order::{Before, RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
+use crate::ledger::machine::replay::{ItemAction, MayHaveRun};
+use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::spec::{
-    Approval, Idempotence, IdempotencyKey, OnWait, OrphanPolicy, Qos, RetryCause, SlowPolicy, Submission,
+    Approval, BodyRef, Idempotence, IdempotencyKey, OnWait, OrphanPolicy, Qos, RetryCause, SlowPolicy, Submission,
 };
 use crate::ledger::machine::task::status::Delivery;
 use crate::ledger::machine::task::{Failure, FailureClass};
@@ -37,6 +40,9 @@ enum Move {
     Leave { agent: u8, how: u8 },
     Callback { how: u8 },
     Batch { how: u8 },
+    Plan { plan: u8, how: u8 },
+    Item { plan: u8, index: u8, task: u8, action: ItemAction },
+    Word { task: u8, how: u8 },
     Restart,
     StandStill { seconds: u8 },
     Wait { how: u8 },
@@ -55,6 +61,10 @@ fn any_move() -> impl Strategy<Value = Move> {
         2 => (0..2_u8, 0..7_u8).prop_map(|(agent, how)| Move::Leave { agent, how }),
         2 => (0..4_u8).prop_map(|how| Move::Callback { how }),
         1 => (0..3_u8).prop_map(|how| Move::Batch { how }),
+        1 => (1..3_u8, 0..7_u8).prop_map(|(plan, how)| Move::Plan { plan, how }),
+        2 => (1..3_u8, 0..3_u8, 0..5_u8, prop_oneof![Just(ItemAction::Replay), Just(ItemAction::Redrive)])
+            .prop_map(|(plan, index, task, action)| Move::Item { plan, index, task, action }),
+        2 => (0..5_u8, 0..5_u8).prop_map(|(task, how)| Move::Word { task, how }),
         1 => Just(Move::Restart),
         1 => (0..100_u8).prop_map(|seconds| Move::StandStill { seconds }),
         4 => (0..8_u8).prop_map(|how| Move::Wait { how }),
@@ -167,6 +177,9 @@ impl World {
             | Move::Leave { .. }
             | Move::Callback { .. }
             | Move::Batch { .. }
+            | Move::Plan { .. }
+            | Move::Item { .. }
+            | Move::Word { .. }
             | Move::StandStill { .. }
             | Move::Restart => {
                 if let Move::StandStill { seconds } = step {
@@ -255,6 +268,13 @@ impl World {
                 0 => Command::CloseBatch { batch: batch(), total: 3, refused: 0 },
                 _ => Command::OpenBatch { batch: batch(), callback: None, idempotency: None, bound: None },
             }),
+            Move::Plan { plan, how } => by_caller(steered(*plan, *how)),
+            Move::Item { plan, index, task, action } => {
+                let (replay, task, action, before) = (ReplayId([*plan; 16]), id(*task), *action, Some(on_disk()));
+                let turn = ReplayItem { replay, index: u32::from(*index), task, action, before };
+                by_caller(Command::ReplayItem(Box::new(turn)))
+            }
+            Move::Word { task, how } => by_caller(word_on(*task, *how)),
             Move::Restart => {
                 let (boot, version) = (Boot(self.play.state.boot().0 + 1), "test".into());
                 Proposal::by_hub(None, Command::StartHub { boot, wall_offset: 0, version, lineage: None })
@@ -319,6 +339,47 @@ impl World {
             4 => by_caller(Command::DrainAgent { agent, mode: DrainMode::Finish, grace, reason: None }),
             5 => by_caller(Command::DrainAgent { agent, mode: DrainMode::HandOver, grace, reason: None }),
             _ => by_caller(Command::DeregisterAgent { agent }),
+        }
+    }
+}
+
+/// All that a shell reads of a task that is still in memory.
+fn on_disk() -> Before {
+    Before { has_payload: true, ..Before::default() }
+}
+
+fn steered(plan: u8, how: u8) -> Command {
+    let replay = ReplayId([plan; 16]);
+    let word = match how {
+        0..=2 => {
+            return Command::PlanReplay(Box::new(ReplayOrder {
+                replay,
+                select: "{}".into(),
+                reason: "after the incident".into(),
+                rate: 20,
+                may_have_run: if plan == 1 { MayHaveRun::Skip } else { MayHaveRun::Include },
+                total: 3,
+                list: BodyRef { digest: Digest([9; 32]), len: 68 },
+                position: Seq(1),
+            }));
+        }
+        3 => ReplayWord::Pause { reason: None },
+        4 => ReplayWord::Resume,
+        5 => ReplayWord::Rate { rate: 3 },
+        _ => ReplayWord::Cancel { reason: None },
+    };
+    Command::SteerReplay { replay, word }
+}
+
+/// An operator's word on one task: it is made anew, or resolved.
+fn word_on(task: u8, how: u8) -> Command {
+    let (may_have_run, reason) = (if how == 0 { MayHaveRun::Skip } else { MayHaveRun::Include }, "seen".into());
+    let (successor, before) = (ReachId([task + 101; 16]), Some(on_disk()));
+    match Resolution::ALL.get(usize::from(how.saturating_sub(2))).filter(|_| how > 1) {
+        Some(resolution) => Command::ResolveTask { task: id(task), resolution: *resolution, reason },
+        None => {
+            let order = RedriveOrder { task: id(task), successor, may_have_run, correction: None, reason, before };
+            Command::RedriveTask(Box::new(order))
         }
     }
 }
