@@ -13,8 +13,9 @@ use agent_reach::ledger::time::Millis;
 use crate::chance::Chance;
 use crate::facts::Push;
 use crate::hub::{ClaimAsk, No};
+use crate::incident::Measure;
 use crate::model::{Handed, LeaseSeen, Party};
-use crate::operator::instance;
+use crate::operator::{Errand, instance};
 use crate::world::{Action, Answered, World};
 
 /// What a call was for.
@@ -159,7 +160,9 @@ impl World {
     /// Is everything ordered done, so that the fleet may go home?
     pub(crate) fn is_work_done(&self) -> bool {
         let live = |hub: &crate::hub::Hub| {
-            !hub.is_open() || hub.state.tasks().values().any(|task| !task.status.kind().is_terminal())
+            !hub.is_open()
+                || !hub.state.replays().is_empty()
+                || hub.state.tasks().values().any(|task| !task.status.kind().is_terminal())
         };
         !self.is_rough() && self.orders.iter().all(|order| order.settled) && !self.hub.as_ref().is_none_or(live)
     }
@@ -189,8 +192,13 @@ impl World {
         self.at(away, Action::Agent(index, 0, Act::Return));
     }
 
-    /// Most agents are gone at once, for long.
+    /// Most agents are gone at once, for long; operators come to look.
     pub(crate) fn storm(&mut self) {
+        for measure in [Measure::Plan, Measure::Resolve, Measure::Plan] {
+            let namespace = self.plan.namespace(self.chance.below(2));
+            let after = self.chance.between(3_000, 14_000);
+            self.at(after, Action::Errand(Errand::Measure(namespace, measure)));
+        }
         for index in 0..self.agents.len() {
             if self.agents.get(index).is_some_and(|agent| agent.is_up) && self.chance.hits(700) {
                 self.tally.hit("agents lost at once");

@@ -147,7 +147,7 @@ impl World {
             delay += self.chance.below(250);
             let proposals: Vec<Proposal> =
                 part.into_iter().map(|command| by_token(&order.namespace, &token(order.caller), command)).collect();
-            let input = Input::Work { to: Party::Operator, call: 0, proposals, claim: None };
+            let input = Input::Work { to: Party::Operator, call: 0, proposals, bodies: Vec::new(), claim: None };
             self.at(delay, Action::Arrive(input));
         }
         let again = order.key.is_some() && self.chance.hits(150);

@@ -142,7 +142,8 @@ impl World {
     }
 
     fn propose(&mut self, proposal: Proposal) {
-        let input = Input::Work { to: Party::Sender, call: 0, proposals: vec![proposal], claim: None };
+        let input =
+            Input::Work { to: Party::Sender, call: 0, proposals: vec![proposal], bodies: Vec::new(), claim: None };
         self.at(0, Action::Arrive(input));
     }
 

@@ -8,10 +8,19 @@ use agent_reach::ledger::keys::Keys;
 use agent_reach::ledger::machine::State;
 use agent_reach::ledger::machine::callback::CallbackSubject;
 use agent_reach::ledger::machine::command::{Command, Proposal};
-use agent_reach::ledger::store::Store;
+use agent_reach::ledger::machine::event::Event;
+use agent_reach::ledger::store::{Body, BodyKey, Store};
 use agent_reach::ledger::time::Timestamp;
 
 use crate::sabotage::Sabotage;
+
+/// The payloads of tasks that were made of ended ones, as the product copies them.
+pub(crate) fn inherited(events: &[Event], store: &dyn Store, sabotage: Sabotage) -> Vec<(BodyKey, Body)> {
+    if sabotage == Sabotage::PayloadsForgotten {
+        return Vec::new();
+    }
+    facts::inherited(events, store).expect("the memory store reads")
+}
 
 /// One push that nobody has acknowledged.
 #[derive(Debug, Clone)]
@@ -82,6 +91,12 @@ pub(crate) fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, ke
                 (report.attempt, report.lease) = (lease.attempt, lease.digest);
                 (report.agent, report.incarnation) = (lease.agent.clone(), lease.incarnation);
             }
+        }
+        (Sabotage::RedrivesForgotten, Command::RedriveTask(order)) => {
+            order.before.iter_mut().for_each(|before| before.redriven_as = None);
+        }
+        (Sabotage::RedrivesForgotten, Command::ReplayItem(item)) => {
+            item.before.iter_mut().for_each(|before| before.redriven_as = None);
         }
         _ => {}
     }

@@ -10,6 +10,7 @@ use agent_reach::ledger::time::Millis;
 
 use crate::faults::Death;
 use crate::hub::{Flight, Hub, Impossible, Input, LONGEST_SLEEP, Pending, Start};
+use crate::lists::Driver;
 use crate::model::{ReceiptSeen, StateSeen};
 use crate::sabotage::Sabotage;
 use crate::world::{Action, Answered, Outcome, World};
@@ -20,7 +21,9 @@ impl World {
         let sabotage = self.sabotage;
         let leaves_early = |pending: &Pending| match pending {
             Pending::Work { claim: Some(_), .. } => sabotage == Sabotage::LeasesBeforeFsync,
-            Pending::Work { claim: None, .. } | Pending::Read { .. } => sabotage == Sabotage::AnswersBeforeFsync,
+            Pending::Work { claim: None, .. } | Pending::Read { .. } | Pending::Lists(_) => {
+                sabotage == Sabotage::AnswersBeforeFsync
+            }
             Pending::Effects(_) => sabotage == Sabotage::CallbacksBeforeFsync,
         };
         let Some(flight) = self.hub.as_mut().and_then(|hub| hub.flight.as_mut()) else { return };
@@ -141,6 +144,7 @@ impl World {
                 self.notes.states.push(StateSeen { task, status, at, durable });
             }
             Pending::Effects(effects) => self.send(effects),
+            Pending::Lists(wanted) => self.bring_lists(wanted),
         }
     }
 
@@ -184,6 +188,7 @@ impl World {
         self.store = Arc::new(self.store.crash());
         self.wakes.clear();
         self.senders.forget();
+        self.driver = Driver::Idle;
         let down = if self.chance.hits(300) { self.chance.between(1, 200) } else { self.chance.between(200, 20_000) };
         self.at(down, Action::Restart);
     }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use agent_reach::ledger::machine::event::EventBody;
+use agent_reach::ledger::machine::replay::Done;
+
 use crate::chance::Chance;
 
 /// Every fault that a long run must have seen.
@@ -43,6 +46,14 @@ pub(crate) const FAULTS: &[&str] = &[
     "agents lost at once",
     "snapshot taken",
     "snapshot used",
+    "list late",
+    "list lost",
+    "disk nearly full",
+    "plan over tasks of another",
+    "item proposed by another hand",
+    "redriven again",
+    "redriven while it runs",
+    "redriven from another namespace",
 ];
 
 /// How the hub dies at its next commit, or between two.
@@ -104,6 +115,8 @@ pub(crate) struct Tally {
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) kinds: BTreeMap<&'static str, u64>,
     pub(crate) rejections: BTreeMap<String, u64>,
+    /// Items of plans by outcome, single redrives, resolutions.
+    pub(crate) items: BTreeMap<String, u64>,
     pub(crate) lives: u64,
     pub(crate) commits: u64,
 }
@@ -112,6 +125,27 @@ impl Tally {
     pub(crate) fn hit(&mut self, fault: &'static str) {
         debug_assert!(FAULTS.contains(&fault), "{fault} is not in the list");
         *self.faults.entry(fault).or_insert(0) += 1;
+    }
+
+    /// Counts what became of items and what operators said.
+    pub(crate) fn note(&mut self, body: &EventBody) {
+        let name = if let EventBody::ReplayItemDone(body) = body {
+            match body.done {
+                Done::Replayed => "item: replayed".to_owned(),
+                Done::Redriven { .. } => "item: redriven".to_owned(),
+            }
+        } else if let EventBody::ReplayItemSkipped(body) = body {
+            format!("item: skipped, {}", body.skip.name())
+        } else if let EventBody::TaskRedriven(body) = body
+            && body.replay.is_none()
+        {
+            "redriven by a word".to_owned()
+        } else if let EventBody::TaskResolved(body) = body {
+            format!("resolved: {}", body.resolution.name())
+        } else {
+            return;
+        };
+        *self.items.entry(name).or_insert(0) += 1;
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -123,6 +157,9 @@ impl Tally {
         }
         for (name, count) in &other.rejections {
             *self.rejections.entry(name.clone()).or_insert(0) += count;
+        }
+        for (name, count) in &other.items {
+            *self.items.entry(name.clone()).or_insert(0) += count;
         }
         self.lives += other.lives;
         self.commits += other.commits;

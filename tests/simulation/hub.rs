@@ -9,27 +9,27 @@ use std::sync::Arc;
 
 use agent_reach::ledger::boot;
 use agent_reach::ledger::facts::{beat_of, rows};
-use agent_reach::ledger::ids::{AgentKey, Boot, Incarnation, Lineage, ReachId, Seq};
+use agent_reach::ledger::ids::{AgentKey, Boot, Lineage, Seq};
 use agent_reach::ledger::keys::Keys;
 use agent_reach::ledger::machine::State;
 use agent_reach::ledger::machine::command::{Command, Proposal};
 use agent_reach::ledger::machine::decision::{Answer, Rejection};
 use agent_reach::ledger::machine::due::Subject;
-use agent_reach::ledger::machine::event::{Actor, Event};
+use agent_reach::ledger::machine::event::Actor;
 use agent_reach::ledger::machine::step::step;
-use agent_reach::ledger::machine::task::status::Status;
 use agent_reach::ledger::planner::{Note, Planner};
 use agent_reach::ledger::store::block::encode_commit;
 use agent_reach::ledger::store::memory::MemoryStore;
-use agent_reach::ledger::store::{Commit, Head, Rows};
+use agent_reach::ledger::store::{Body, BodyKey, Commit, Head, Rows};
 use agent_reach::ledger::time::{Clock, LedgerClock, Millis, SimClock, Timestamp};
 use agent_reach::recovery::Recovery;
 use agent_reach::scheduler::plan::Scheduler;
 
 use crate::claims::Claims;
 use crate::facts;
+pub(crate) use crate::intake::{ClaimAsk, Disk, Draft, Flight, Input, No, Open, Pending};
 use crate::invariants::{d4, live};
-use crate::model::{Breach, Depth, Handed, Party};
+use crate::model::{Breach, Depth};
 use crate::sabotage::Sabotage;
 
 /// The longest sleep: a clock jump is noticed within it.
@@ -37,68 +37,6 @@ pub(crate) const LONGEST_SLEEP: Millis = Millis(1_000);
 const JUMP_MS: u64 = 1_000;
 /// Steps of one cycle before it counts as endless.
 const ENDLESS: usize = 20_000;
-
-/// An answer whose receipt still lacks its hash.
-pub(crate) type Draft = Result<(Answer, Option<Seq>), No>;
-
-/// Why not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum No {
-    Rejected(Rejection),
-    Stopping,
-}
-
-/// What comes in.
-#[derive(Debug, Clone)]
-pub(crate) enum Input {
-    Work {
-        to: Party,
-        call: u64,
-        proposals: Vec<Proposal>,
-        claim: Option<ClaimAsk>,
-    },
-    /// A reader asks for a task.
-    Read {
-        task: ReachId,
-    },
-    /// The hub's own senders ask what is outstanding.
-    Effects,
-    Nudge,
-}
-
-/// A claim as it comes in.
-#[derive(Debug, Clone)]
-pub(crate) struct ClaimAsk {
-    pub(crate) agent: AgentKey,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) max: u32,
-    pub(crate) wait: Millis,
-}
-
-/// What leaves when a batch is durable.
-#[derive(Debug)]
-pub(crate) enum Pending {
-    Work { to: Party, call: u64, outcomes: Vec<Draft>, claim: Option<Result<Vec<Handed>, No>> },
-    Read { task: ReachId, status: Option<Status>, at: Seq },
-    Effects(facts::Effects),
-}
-
-/// The batch that the committer has.
-pub(crate) struct Flight {
-    pub(crate) commit: Option<Commit>,
-    pub(crate) first: Option<Seq>,
-    pub(crate) leaves: Vec<agent_reach::ledger::ids::Digest>,
-    pub(crate) pending: Vec<Pending>,
-    /// Does the world know when its append returns?
-    pub(crate) is_timed: bool,
-}
-
-#[derive(Default)]
-pub(crate) struct Open {
-    pub(crate) events: Vec<Event>,
-    pub(crate) pending: Vec<Pending>,
-    pub(crate) base: Seq,
-}
 
 /// The core contradicted itself.
 #[derive(Debug)]
@@ -143,6 +81,7 @@ pub(crate) struct Hub {
     pub(crate) claims: Claims,
     pub(crate) next_claim: u64,
     pub(crate) phase: Phase,
+    pub(crate) disk: Disk,
     pub(crate) sabotage: Sabotage,
     pub(crate) full: usize,
     pub(crate) up_since: Timestamp,
@@ -189,6 +128,7 @@ impl Hub {
             claims: Claims::default(),
             next_claim: 1,
             phase: Phase::Starting,
+            disk: Disk::Roomy,
             sabotage: start.sabotage,
             full: start.full,
             unfinished: false,
@@ -283,10 +223,10 @@ impl Hub {
 
     fn take(&mut self, input: Input) -> Result<(), Impossible> {
         match input {
-            Input::Work { to, call, proposals, claim } => {
+            Input::Work { to, call, proposals, bodies, claim } => {
                 let mut outcomes = Vec::with_capacity(proposals.len());
                 for proposal in proposals {
-                    outcomes.push(self.decide(proposal)?);
+                    outcomes.push(self.decide(proposal, &bodies)?);
                 }
                 match claim {
                     Some(ask) => self.claim(to, call, outcomes, ask)?,
@@ -301,16 +241,26 @@ impl Hub {
                 let effects = facts::outstanding(&self.state, &self.keys, self.now());
                 self.open.pending.push(Pending::Effects(effects));
             }
-            Input::Nudge => {}
+            Input::Lists => self.open.pending.push(Pending::Lists(self.wants_lists())),
+            Input::Listed { boot, replay, list } if boot == self.state.boot() => self.listed(replay, &list),
+            Input::Disk(disk) => self.disk = disk,
+            Input::Listed { .. } | Input::Nudge => {}
         }
         Ok(())
     }
 
-    fn decide(&mut self, mut proposal: Proposal) -> Result<Draft, Impossible> {
+    fn decide(&mut self, mut proposal: Proposal, bodies: &[(BodyKey, Body)]) -> Result<Draft, Impossible> {
+        if self.is_shut_for(&proposal.command) {
+            return Ok(Err(No::Stopping));
+        }
         facts::fill(&mut proposal, &self.state, &*self.store, &self.keys, self.sabotage);
         let first = self.state.seq().next();
+        let decided = self.open.events.len();
         let answer = self.step(&proposal)?;
         let last = self.state.seq();
+        if answer.is_ok() {
+            self.open.bring(bodies.to_vec(), decided);
+        }
         if let (Ok(Answer::Registered { incarnation }), Some(namespace), Command::RegisterAgent { agent, .. }) =
             (&answer, &proposal.namespace, &proposal.command)
         {
@@ -334,7 +284,10 @@ impl Hub {
                 planner.observe(&self.state, event);
             }
         }
+        let inherited = facts::inherited(&done.events, &*self.store, self.sabotage);
+        let decided = self.open.events.len();
         self.open.events.extend(done.events);
+        self.open.bring(inherited, decided);
         Ok(done.answer)
     }
 
@@ -343,17 +296,6 @@ impl Hub {
         for planner in &mut self.planners {
             planner.note(&self.state, note, now);
         }
-    }
-
-    /// The earliest due subject. The saboteur loses the timers of every eighth task.
-    fn next_due(&self, now: Timestamp) -> Option<Subject> {
-        if self.sabotage != Sabotage::LostTimer {
-            return self.state.due().due_by(now).cloned();
-        }
-        let late = |id: &ReachId| !id.0.last().is_some_and(|last| last.is_multiple_of(8));
-        let tasks =
-            self.state.tasks().iter().filter(|(id, task)| late(id) && task.wake_at().is_some_and(|at| at <= now));
-        tasks.map(|(id, _)| Subject::Task(*id)).next()
     }
 
     fn fire_timers(&mut self) -> Result<(), Impossible> {
@@ -413,34 +355,27 @@ impl Hub {
                 }
             }
         }
-        if self.sabotage == Sabotage::RateTimesTwo {
-            self.replay_beyond_the_rate()?;
-        }
-        Ok(())
+        self.replay_beyond_the_rate()
     }
 
     fn carry_out(&mut self, index: usize, mut proposal: Proposal) -> Result<(), Impossible> {
+        if self.is_shut_for(&proposal.command) {
+            self.refused(index, &proposal);
+            return Ok(());
+        }
         facts::fill(&mut proposal, &self.state, &*self.store, &self.keys, self.sabotage);
         match self.step(&proposal)? {
             Ok(Answer::Dispatched { attempt }) => self.hand(&proposal, attempt),
             Ok(_) => {}
-            Err(_) => {
-                if let Some(planner) = self.planners.get_mut(index) {
-                    planner.refused(&self.state, &proposal);
-                }
-            }
+            Err(_) => self.refused(index, &proposal),
         }
         Ok(())
     }
 
-    /// The saboteur's sweep knows no pace.
-    fn replay_beyond_the_rate(&mut self) -> Result<(), Impossible> {
-        let orphans: Vec<ReachId> = self.state.orphans().iter().map(|(_, id)| *id).collect();
-        for id in orphans {
-            let namespace = self.state.task(id).map(|task| task.namespace.clone());
-            drop(self.step(&Proposal::by_hub(namespace, Command::ReplayTask { task: id }))?);
+    fn refused(&mut self, index: usize, proposal: &Proposal) {
+        if let Some(planner) = self.planners.get_mut(index) {
+            planner.refused(&self.state, proposal);
         }
-        Ok(())
     }
 
     /// Hands the open batch to the committer, which must be free.
@@ -455,6 +390,7 @@ impl Hub {
         if !open.events.is_empty() {
             let (mut encoded, hashes) = encode_commit(&self.head, &open.events).expect("a batch can be encoded");
             encoded.rows = self.rows(open.base);
+            encoded.bodies = open.bodies;
             leaves = hashes;
             self.handed_over += 1;
             let depth = Depth::every(self.handed_over, 64);

@@ -1,16 +1,18 @@
 //! What a run leaves for the invariants: the events as they are in the ledger, sorted by task, and what the outside saw
 //! while it ran. No rule of the core is used to read it, so a mistake of the core does not excuse itself here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_reach::ledger::ids::{
-    AgentKey, AttemptNo, CallbackId, Digest, Incarnation, LeaseDigest, Lineage, Namespace, ReachId, Seq,
+    AgentKey, AttemptNo, CallbackId, Digest, Incarnation, LeaseDigest, Lineage, Namespace, ReachId, ReplayId, Seq,
+    TokenId,
 };
 use agent_reach::ledger::machine::callback::CallbackSubject;
-use agent_reach::ledger::machine::event::{Event, EventBody};
+use agent_reach::ledger::machine::event::{Actor, Event, EventBody, ReplayPlanned};
 use agent_reach::ledger::machine::task::spec::Submission;
 use agent_reach::ledger::machine::task::status::StatusKind;
 use agent_reach::ledger::time::{Millis, Timestamp};
+use agent_reach::recovery::list::PlanItem;
 
 /// Who takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,6 +117,12 @@ pub(crate) struct Notes {
     pub(crate) acked: BTreeMap<(ReachId, AttemptNo), Vec<(AgentKey, Incarnation)>>,
     /// How often each push was posted.
     pub(crate) pushed: BTreeMap<(ReachId, AttemptNo), u32>,
+    /// The lists of plans, as they were frozen.
+    pub(crate) lists: BTreeMap<ReplayId, Vec<PlanItem>>,
+    /// Ids that were drawn for tasks made anew.
+    pub(crate) successors: BTreeSet<ReachId>,
+    /// Payloads that an operator corrected.
+    pub(crate) corrections: BTreeSet<Digest>,
     /// When the hub went on after it had stood still.
     pub(crate) stood: Vec<Timestamp>,
     /// Did the run come to its end, with nothing left to do?
@@ -133,6 +141,10 @@ pub(crate) struct Life<'a> {
     pub(crate) deadline: Timestamp,
     /// Later events of the task itself.
     pub(crate) events: Vec<&'a Event>,
+    /// Who asked for it first; one that was made anew is served for whoever that was.
+    pub(crate) asked_by: Option<TokenId>,
+    /// What it was made of.
+    pub(crate) redrive_of: Option<ReachId>,
 }
 
 impl Life<'_> {
@@ -158,10 +170,32 @@ impl Depth {
     }
 }
 
+/// One plan: how it was frozen, and its events.
+#[derive(Debug)]
+pub(crate) struct Course<'a> {
+    pub(crate) id: ReplayId,
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) planned: &'a ReplayPlanned,
+    /// Whose word its items are.
+    pub(crate) by: &'a Actor,
+    /// The list, as whoever froze it knows it.
+    pub(crate) list: &'a [PlanItem],
+    /// All later events of it.
+    pub(crate) events: Vec<&'a Event>,
+}
+
+impl Course<'_> {
+    /// The item at a place.
+    pub(crate) fn item(&self, index: u32) -> Option<&PlanItem> {
+        self.list.get(usize::try_from(index).ok()?)
+    }
+}
+
 /// Everything that the invariants look at.
 pub(crate) struct Evidence<'a> {
     pub(crate) log: &'a [Entry],
     pub(crate) tasks: BTreeMap<ReachId, Life<'a>>,
+    pub(crate) plans: BTreeMap<ReplayId, Course<'a>>,
     pub(crate) lineage: Lineage,
     pub(crate) notes: &'a Notes,
 }
@@ -169,9 +203,17 @@ pub(crate) struct Evidence<'a> {
 impl<'a> Evidence<'a> {
     pub(crate) fn of(log: &'a [Entry], notes: &'a Notes, lineage: Lineage) -> Self {
         let mut tasks: BTreeMap<ReachId, Life<'a>> = BTreeMap::new();
+        let mut plans: BTreeMap<ReplayId, Course<'a>> = BTreeMap::new();
         for entry in log {
             let event = &entry.event;
-            if let (EventBody::TaskSubmitted(body), Some(namespace)) = (&event.body, &event.namespace) {
+            if let (EventBody::ReplayPlanned(body), Some(namespace)) = (&event.body, &event.namespace) {
+                let list = notes.lists.get(&body.replay).map(Vec::as_slice).unwrap_or_default();
+                let (by, events) = (&event.actor, Vec::new());
+                let course = Course { id: body.replay, namespace, planned: body, by, list, events };
+                plans.entry(course.id).or_insert(course);
+            } else if let Some(plan) = event.body.replay().and_then(|id| plans.get_mut(&id)) {
+                plan.events.push(event);
+            } else if let (EventBody::TaskSubmitted(body), Some(namespace)) = (&event.body, &event.namespace) {
                 let life = Life {
                     id: body.submission.reach_id,
                     namespace,
@@ -179,15 +221,28 @@ impl<'a> Evidence<'a> {
                     submitted: event,
                     deadline: body.deadline,
                     events: Vec::new(),
+                    asked_by: if let Actor::Token(token) = &event.actor { Some(token.clone()) } else { None },
+                    redrive_of: None,
                 };
                 tasks.entry(life.id).or_insert(life);
             } else if event.body.callback_subject().is_none()
                 && let Some(life) = event.body.task().and_then(|id| tasks.get_mut(&id))
             {
                 life.events.push(event);
+                if let EventBody::TaskRedriven(body) = &event.body
+                    && let Some(successor) = tasks.get_mut(&body.successor)
+                {
+                    (successor.asked_by, successor.redrive_of) = (body.submitter.clone(), Some(body.task));
+                }
             }
         }
-        Self { log, tasks, lineage, notes }
+        Self { log, tasks, plans, lineage, notes }
+    }
+
+    /// The event so many places before or after another.
+    pub(crate) fn beside(&self, event: &Event, by: i64) -> Option<&'a Event> {
+        let entry = self.at(Seq(event.seq.0.checked_add_signed(by)?))?;
+        Some(&entry.event)
     }
 
     /// The event at a seq.
@@ -236,6 +291,7 @@ pub(crate) const fn speaks_of(body: &EventBody) -> Option<AttemptNo> {
         EventBody::TaskOrphaned(e) => Some(e.attempt),
         EventBody::TaskReplayed(e) => Some(e.attempt),
         EventBody::TaskReleased(e) => Some(e.attempt),
+        EventBody::TaskResolved(e) => Some(e.attempt),
         EventBody::TaskSucceeded(e) => Some(e.attempt),
         EventBody::TaskFailed(e) => Some(e.attempt),
         _ => None,

@@ -13,6 +13,7 @@ use agent_reach::ledger::time::Millis;
 
 use crate::agents::Why;
 use crate::hub::by_token;
+use crate::incident::Measure;
 use crate::model::Party;
 use crate::workload::{schema, token};
 use crate::world::World;
@@ -29,6 +30,10 @@ pub(crate) enum Errand {
     SchemaChecked,
     EraseCallback,
     RedriveCallback,
+    /// About replays.
+    Measure(Namespace, Measure),
+    /// Something said before, once more.
+    Say(Box<Proposal>),
     Look(ReachId),
     Cancel(usize, ReachId),
     Approve(usize, ReachId),
@@ -46,6 +51,11 @@ impl World {
                 self.storm();
                 return;
             }
+            Errand::Measure(namespace, measure) => {
+                self.measure(&namespace, &measure);
+                return;
+            }
+            Errand::Say(proposal) => vec![*proposal],
             Errand::Policy(namespace, policy) => {
                 vec![by_token(&namespace, &operator(), Command::SetPolicy { policy, reason: "load".into() })]
             }
@@ -109,7 +119,8 @@ impl World {
     }
 }
 
-fn operator() -> TokenId {
+/// The operator's token.
+pub(crate) fn operator() -> TokenId {
     TokenId::new("operator").expect("an id")
 }
 

@@ -27,6 +27,16 @@ pub(crate) enum Sabotage {
     NoBootRules,
     /// The planners are never asked.
     PlannersAsleep,
+    /// Every item of a plan goes as soon as it is planned.
+    PlansAtOnce,
+    /// What was made of an ended task is not looked up.
+    RedrivesForgotten,
+    /// A task that is made anew gets no payload.
+    PayloadsForgotten,
+    /// The planner is not told which items belong to one session.
+    SessionsForgotten,
+    /// The planner is told another order than that which was frozen.
+    ListsMixedUp,
 }
 
 /// The switches, each with the invariants of which at least one must condemn it.
@@ -42,4 +52,9 @@ pub(crate) const SWITCHES: &[(&str, Sabotage, &[&str])] = &[
     ("ledger time from the wall clock", Sabotage::WallTime, &["T2"]),
     ("no boot rules", Sabotage::NoBootRules, &["S10", "L4"]),
     ("planners asleep", Sabotage::PlannersAsleep, &["L4"]),
+    ("plan rate without bound", Sabotage::PlansAtOnce, &["R1"]),
+    ("redrives forgotten", Sabotage::RedrivesForgotten, &["semantics 40"]),
+    ("payloads forgotten", Sabotage::PayloadsForgotten, &["semantics 40"]),
+    ("sessions forgotten", Sabotage::SessionsForgotten, &["R4"]),
+    ("lists mixed up", Sabotage::ListsMixedUp, &["R3"]),
 ];

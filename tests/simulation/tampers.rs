@@ -16,7 +16,7 @@ use agent_reach::ledger::time::{Millis, Timestamp};
 use crate::model::{Entry, ends};
 
 /// A change of the log copy; false when this log has nothing that it could change.
-type Tamper = fn(&mut Vec<Entry>) -> bool;
+pub(crate) type Tamper = fn(&mut Vec<Entry>) -> bool;
 
 /// The changes, each with the invariants of which at least one must condemn it.
 pub(crate) const TAMPERS: &[(&str, Tamper, &[&str])] = &[
@@ -57,17 +57,17 @@ pub(crate) const TAMPERS: &[(&str, Tamper, &[&str])] = &[
     ("a clock jump with the wrong size", wrong_jump, &["T2"]),
 ];
 
-fn find(log: &[Entry], wanted: impl Fn(&Event) -> bool) -> Option<usize> {
+pub(crate) fn find(log: &[Entry], wanted: impl Fn(&Event) -> bool) -> Option<usize> {
     log.iter().position(|entry| wanted(&entry.event))
 }
 
-fn change(log: &mut [Entry], wanted: impl Fn(&Event) -> bool, change: impl FnOnce(&mut Event)) -> bool {
+pub(crate) fn change(log: &mut [Entry], wanted: impl Fn(&Event) -> bool, change: impl FnOnce(&mut Event)) -> bool {
     let found = log.iter_mut().map(|entry| &mut entry.event).find(|event| wanted(event));
     found.map(change).is_some()
 }
 
 /// Puts an event in and closes up, so that density does not give it away.
-fn insert(log: &mut Vec<Entry>, at: usize, body: EventBody) -> bool {
+pub(crate) fn insert(log: &mut Vec<Entry>, at: usize, body: EventBody) -> bool {
     let Some(entry) = log.get(at) else { return false };
     let mut entry = entry.clone();
     entry.event.body = body;
@@ -77,13 +77,13 @@ fn insert(log: &mut Vec<Entry>, at: usize, body: EventBody) -> bool {
     true
 }
 
-fn renumber(log: &mut [Entry]) {
+pub(crate) fn renumber(log: &mut [Entry]) {
     for (entry, seq) in log.iter_mut().zip(1..) {
         entry.event.seq = Seq(seq);
     }
 }
 
-fn insert_copy(log: &mut Vec<Entry>, at: Option<usize>) -> bool {
+pub(crate) fn insert_copy(log: &mut Vec<Entry>, at: Option<usize>) -> bool {
     let Some((at, body)) = at.and_then(|at| Some((at, log.get(at)?.event.body.clone()))) else { return false };
     insert(log, at, body)
 }
@@ -138,7 +138,7 @@ fn forged_outcome(log: &mut Vec<Entry>) -> bool {
     )
 }
 
-fn remove(log: &mut Vec<Entry>, at: Option<usize>) -> bool {
+pub(crate) fn remove(log: &mut Vec<Entry>, at: Option<usize>) -> bool {
     let found = at.filter(|at| *at < log.len());
     if let Some(at) = found {
         log.remove(at);

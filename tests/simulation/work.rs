@@ -39,7 +39,13 @@ impl World {
         self.call(Party::Agent(index), vec![proposal.clone()], None, Why::Work(vec![said], false));
         if twice {
             self.tally.hit("outcome said twice");
-            let input = Input::Work { to: Party::Operator, call: 0, proposals: vec![proposal], claim: None };
+            let input = Input::Work {
+                to: Party::Operator,
+                call: 0,
+                proposals: vec![proposal],
+                bodies: Vec::new(),
+                claim: None,
+            };
             let after = self.chance.below(4_000);
             self.at(after, Action::Arrive(input));
         }

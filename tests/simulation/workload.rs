@@ -11,19 +11,22 @@ use agent_reach::ledger::machine::agent::{
 use agent_reach::ledger::machine::callback::{CallbackEvent, CallbackSpec};
 use agent_reach::ledger::machine::policy::Policy;
 use agent_reach::ledger::machine::task::spec::{
-    AbsentAgents, Approval, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryCause, RetryPolicy, SchemaVerdicts,
-    SlowPolicy, Submission,
+    AbsentAgents, Approval, BodyRef, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryCause, RetryPolicy,
+    SchemaVerdicts, SlowPolicy, Submission,
 };
+use agent_reach::ledger::store::Body;
 use agent_reach::ledger::time::Millis;
 
 use crate::agents::Agent;
+use crate::arrivals::salt;
 use crate::callers::{Key, Order, What};
 use crate::chance::Chance;
+use crate::incident::Measure;
 use crate::operator::Errand;
 
 /// Receivers of callbacks.
 pub(crate) const RECEIVERS: u64 = 5;
-const CAPABILITIES: [&str; 3] = ["text.count", "text.sort", "image.scan"];
+pub(crate) const CAPABILITIES: [&str; 3] = ["text.count", "text.sort", "image.scan"];
 
 /// The schema that some agents want their payloads checked against.
 pub(crate) fn schema() -> Digest {
@@ -42,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) full: usize,
     /// Long work on agents with many slots, most of which are lost in one storm: many orphans at once.
     heavy: bool,
+    /// Agents that flap, sessions of many tasks, and operators who are busy with both.
+    incident: bool,
     tasks: u64,
     namespaces: u64,
     fleet: u64,
@@ -58,6 +63,7 @@ impl Plan {
             jumps: chance.below(3),
             lineage: Lineage(lineage),
             heavy: chance.hits(250),
+            incident: chance.hits(400),
             full: usize::try_from(full).unwrap_or(512),
             tasks: chance.between(70, 130),
             namespaces: chance.between(1, 2),
@@ -106,6 +112,9 @@ impl Plan {
             agent.declaration.max_concurrency = 10;
             agent.slow = 700;
         }
+        if self.incident {
+            agent.frail = agent.frail.max(*chance.pick(&[20, 80, 200]));
+        }
         agent
     }
 
@@ -120,17 +129,18 @@ impl Plan {
             let caller = chance.below(4);
             let namespace = self.namespace(chance.below(2));
             let again = (!orders.is_empty() && chance.hits(80)).then(|| chance.pick(&orders).clone());
+            let sessions = if self.incident { (500, 4) } else { (200, 7) };
             let order = match again.filter(|old| old.key.is_some() && matches!(old.what, What::One(_))) {
                 Some(old) => again_of(chance, old, at),
                 None if chance.hits(50) => {
                     let size = chance.between(2, 8).min(left);
                     left -= size;
-                    let lines = (0..size).map(|_| submission(chance, (n, caller))).collect();
+                    let lines = (0..size).map(|_| submission(chance, (n, caller), sessions)).collect();
                     Order::new(at, (caller, namespace), What::Many(lines), key(chance, n))
                 }
                 None => {
                     left -= 1;
-                    let one = Box::new(submission(chance, (n, caller)));
+                    let one = Box::new(submission(chance, (n, caller), sessions));
                     Order::new(at, (caller, namespace), What::One(one), key(chance, n))
                 }
             };
@@ -173,13 +183,43 @@ impl Plan {
         for _ in 0..2 {
             errands.push((chance.between(self.span, self.span * 3), Errand::RedriveCallback));
         }
+        self.measures(chance, &mut errands);
         errands
+    }
+
+    /// What operators will do about replays; a little of it comes when the faults have ended.
+    fn measures(&self, chance: &mut Chance, errands: &mut Vec<(u64, Errand)>) {
+        let busy = if self.incident { 3 } else { 1 };
+        for (measure, most) in [
+            (Measure::Plan, 3 * busy),
+            (Measure::Redrive, 4 * busy),
+            (Measure::Resolve, 3 * busy),
+            (Measure::Rules, 2 * busy),
+        ] {
+            for _ in 0..chance.between(0, most) {
+                let namespace = self.namespace(chance.below(2));
+                let after = chance.between(self.span / 5, self.span + 5_000);
+                errands.push((after, Errand::Measure(namespace, measure.clone())));
+            }
+        }
+        errands.push((self.span + 10_000, Errand::Measure(self.namespace(0), Measure::Tidy)));
     }
 }
 
 /// A caller's token.
 pub(crate) fn token(n: u64) -> TokenId {
     TokenId::new(&format!("caller-{n}")).expect("an id")
+}
+
+/// A payload with its own salt.
+pub(crate) fn payload(chance: &mut Chance) -> Body {
+    let bytes: Vec<u8> = chance.draw().to_be_bytes().into();
+    Body { salt: salt(chance.draw()), bytes: bytes.into() }
+}
+
+/// What an event says of a body.
+pub(crate) fn body_ref(body: &Body) -> BodyRef {
+    BodyRef { digest: body.digest(), len: u32::try_from(body.bytes.len()).unwrap_or(u32::MAX) }
 }
 
 /// An id as the API draws it: it sorts by time.
@@ -243,7 +283,7 @@ fn again_of(chance: &mut Chance, mut old: Order, at: u64) -> Order {
     old
 }
 
-fn submission(chance: &mut Chance, (n, caller): (u64, u64)) -> Submission {
+fn submission(chance: &mut Chance, (n, caller): (u64, u64), (often, sessions): (u64, u64)) -> Submission {
     let idempotence = if chance.hits(600) { Idempotence::Declared } else { Idempotence::NotDeclared };
     let nobody = chance.hits(20);
     let lifetime = match chance.below(10) {
@@ -255,7 +295,7 @@ fn submission(chance: &mut Chance, (n, caller): (u64, u64)) -> Submission {
         reach_id: ReachId([0; 16]),
         capability: Capability::new(if nobody { "none.here" } else { chance.pick::<&str>(&CAPABILITIES) })
             .expect("a name"),
-        payload: None,
+        payload: chance.hits(500).then(|| BodyRef { digest: schema(), len: 0 }),
         payload_ref: chance.hits(100).then(|| "s3://payloads/1".into()),
         qos: *chance.pick(&[Qos::Urgent, Qos::Normal, Qos::Normal, Qos::Background]),
         idempotence,
@@ -277,7 +317,7 @@ fn submission(chance: &mut Chance, (n, caller): (u64, u64)) -> Submission {
             OrphanPolicy::Hold
         },
         on_wait: *chance.pick(&[OnWait::Keep, OnWait::Keep, OnWait::Fail, OnWait::Degrade]),
-        session: chance.hits(200).then(|| SessionId::new(&format!("session-{}", n % 7)).expect("an id")),
+        session: chance.hits(often).then(|| SessionId::new(&format!("session-{}", n % sessions)).expect("an id")),
         context_path: None,
         labels: if chance.hits(100) { vec![("line".into(), "travel".into())] } else { Vec::new() },
         parent: None,

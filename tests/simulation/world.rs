@@ -8,9 +8,9 @@ use std::sync::Arc;
 use agent_reach::ledger::ids::{Lineage, ReachId, Seq};
 use agent_reach::ledger::keys::Keys;
 use agent_reach::ledger::machine::State;
-use agent_reach::ledger::machine::command::{Command, Proposal};
+use agent_reach::ledger::machine::command::Proposal;
 use agent_reach::ledger::store::memory::MemoryStore;
-use agent_reach::ledger::store::{Store, block};
+use agent_reach::ledger::store::{Body, BodyKey, Store, block};
 use agent_reach::ledger::time::{Clock, Millis, SimClock, Timestamp};
 
 use crate::agents::{Act, Agent, Why};
@@ -18,12 +18,13 @@ use crate::callers::Order;
 use crate::chance::Chance;
 use crate::effects::Senders;
 use crate::faults::{Death, Tally, Weather};
-use crate::hub::{ClaimAsk, Hub, Impossible, Input, No};
+use crate::hub::{ClaimAsk, Disk, Hub, Impossible, Input, No};
 use crate::invariants::live;
+use crate::lists::Driver;
 use crate::model::{Breach, Entry, Handed, Notes, Party, ReceiptSeen};
 use crate::operator::Errand;
 use crate::sabotage::Sabotage;
-use crate::workload::{Plan, id};
+use crate::workload::Plan;
 
 /// Steps of one world; ordinary ones need a tenth of it.
 const MOST_STEPS: u64 = 50_000;
@@ -41,6 +42,8 @@ pub(crate) enum Action {
     Jump(i64),
     StandStill(u64),
     Effects,
+    Lists,
+    Disk(Disk),
     Snapshot,
     Unanswered(Party, u64),
     Order(usize),
@@ -85,6 +88,7 @@ pub(crate) struct World {
     pub(crate) orders: Vec<Order>,
     pub(crate) agents: Vec<Agent>,
     pub(crate) senders: Senders,
+    pub(crate) driver: Driver,
     pub(crate) plan: Plan,
     /// Calls under way: who asked, and what for.
     pub(crate) calls: BTreeMap<u64, (Party, Why)>,
@@ -120,6 +124,7 @@ impl World {
             orders: plan.orders(&mut chance),
             agents: plan.agents(&mut chance),
             senders: Senders::drawn(&mut chance),
+            driver: Driver::default(),
             chance,
             plan,
             calls: BTreeMap::new(),
@@ -162,6 +167,12 @@ impl World {
         }
         let after = self.chance.between(1_000, self.plan.span);
         self.at(after, Action::Snapshot);
+        if self.chance.hits(250) {
+            let after = self.chance.between(1_000, self.plan.span);
+            self.at(after, Action::Disk(Disk::Low));
+            let until = after + self.chance.between(200, 6_000);
+            self.at(until, Action::Disk(Disk::Roomy));
+        }
     }
 
     /// Some hubs stand still once, with everything around them: a machine that slept. Drawn apart, so that all else is as
@@ -221,16 +232,27 @@ impl World {
     }
 
     /// Calls the hub; an answer comes, or `Unanswered` does.
-    pub(crate) fn call(&mut self, from: Party, proposals: Vec<Proposal>, claim: Option<ClaimAsk>, why: Why) -> u64 {
+    pub(crate) fn call(&mut self, from: Party, proposals: Vec<Proposal>, claim: Option<ClaimAsk>, why: Why) {
+        self.call_with(from, (proposals, Vec::new()), claim, why);
+    }
+
+    /// The same with bodies that the proposals name.
+    pub(crate) fn call_with(
+        &mut self,
+        from: Party,
+        (proposals, bodies): (Vec<Proposal>, Vec<(BodyKey, Body)>),
+        claim: Option<ClaimAsk>,
+        why: Why,
+    ) {
         self.calls_made += 1;
         let call = self.calls_made;
         let patience = 4_000 + claim.as_ref().map_or(0, |ask| ask.wait.0);
         self.calls.insert(call, (from, why));
         self.travel(|| {
-            Action::Arrive(Input::Work { to: from, call, proposals: proposals.clone(), claim: claim.clone() })
+            let (proposals, bodies, claim) = (proposals.clone(), bodies.clone(), claim.clone());
+            Action::Arrive(Input::Work { to: from, call, proposals, bodies, claim })
         });
         self.at(patience, Action::Unanswered(from, call));
-        call
     }
 
     /// Runs until nothing is left to do.
@@ -277,6 +299,16 @@ impl World {
                 self.senders.next = None;
                 self.cycle(vec![Input::Effects])
             }
+            Action::Lists => {
+                self.driver = Driver::Idle;
+                self.cycle(vec![Input::Lists])
+            }
+            Action::Disk(disk) => {
+                if disk == Disk::Low {
+                    self.tally.hit("disk nearly full");
+                }
+                self.cycle(vec![Input::Disk(disk)])
+            }
             Action::Snapshot => {
                 self.snapshot();
                 Ok(())
@@ -309,25 +341,13 @@ impl World {
         if self.hub.as_ref().is_some_and(Hub::is_open) {
             return self.cycle(vec![input]);
         }
-        if let Input::Work { to, call, proposals, claim } = input {
+        if let Input::Work { to, call, proposals, claim, .. } = input {
             let outcomes = proposals.iter().map(|_| Err(No::Stopping)).collect();
             let claim = claim.map(|_| Err(No::Stopping));
             let durable = self.durable();
             self.at(1, Action::Answer(to, Box::new(Answered { call, outcomes, claim, durable })));
         }
         Ok(())
-    }
-
-    /// The API draws a task's id when the request arrives.
-    fn draw_ids(&mut self, input: &mut Input) {
-        let Input::Work { proposals, .. } = input else { return };
-        for proposal in proposals {
-            if let Command::SubmitTask { submission, .. } = &mut proposal.command
-                && submission.reach_id == ReachId([0; 16])
-            {
-                Arc::make_mut(submission).reach_id = ReachId(id(self.mono(), self.chance.draw()));
-            }
-        }
     }
 
     pub(crate) fn cycle(&mut self, inputs: Vec<Input>) -> Result<(), Impossible> {
@@ -339,6 +359,7 @@ impl World {
 
     /// After each step: a new flight gets its end, the hub its next wake, and live findings are taken over.
     fn gather(&mut self) {
+        self.mind_lists();
         let Some(hub) = &mut self.hub else { return };
         self.notes.live.append(&mut hub.breaches);
         for _ in 0..std::mem::take(&mut hub.times_full) {
@@ -411,6 +432,7 @@ impl World {
         let log = read_log(&self.store);
         for entry in &log {
             *self.tally.kinds.entry(entry.event.body.kind().name()).or_insert(0) += 1;
+            self.tally.note(&entry.event.body);
         }
         self.tally.lives = self.tally.kinds.get("task-submitted").copied().unwrap_or(0);
         let state = self.hub.as_ref().map(|hub| hub.state.clone()).unwrap_or_default();

@@ -116,6 +116,12 @@ impl MemoryStore {
         Self { inner: Mutex::new(Inner { contents, ..Inner::default() }) }
     }
 
+    /// The commit at that place, from 0, with its rows and bodies: for letting another store grow as this one did.
+    #[must_use]
+    pub fn commit_at(&self, place: usize) -> Option<Arc<Commit>> {
+        self.lock().contents.commits.get(place).cloned()
+    }
+
     /// How many commits it holds.
     #[must_use]
     pub fn commit_count(&self) -> usize {

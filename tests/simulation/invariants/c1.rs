@@ -47,7 +47,7 @@ fn was_asked_for(evidence: &Evidence<'_>, body: &CallbackDue) -> bool {
 pub(crate) const fn wish(body: &EventBody) -> Option<CallbackEvent> {
     if ends(body).is_some() {
         Some(CallbackEvent::Terminal)
-    } else if matches!(body, EventBody::TaskSlow(_)) {
+    } else if matches!(body, EventBody::TaskSlow(_) | EventBody::TaskResolved(_)) {
         Some(CallbackEvent::Slow)
     } else if matches!(body, EventBody::TaskRetryScheduled(_)) {
         Some(CallbackEvent::Retrying)

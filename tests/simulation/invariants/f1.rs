@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_reach::ledger::ids::{Capability, FairnessKey, Namespace, ReachId, Seq};
-use agent_reach::ledger::machine::event::{Actor, EventBody};
+use agent_reach::ledger::machine::event::EventBody;
 use agent_reach::ledger::machine::task::spec::{Qos, Requires, SchemaVerdicts};
 use agent_reach::ledger::machine::task::status::StatusKind;
 use agent_reach::ledger::time::Timestamp;
@@ -26,10 +26,7 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
         if life.spec.preferred_agent.is_some() || checked {
             continue;
         }
-        let by = match &life.submitted.actor {
-            Actor::Token(token) => token.to_string(),
-            Actor::Hub | Actor::Agent { .. } => String::new(),
-        };
+        let by = life.asked_by.as_ref().map(ToString::to_string).unwrap_or_default();
         let spec = life.spec;
         let line: Line = (
             life.namespace.clone(),

@@ -1,5 +1,5 @@
-//! L4: work flows. At rest every batch has been closed and settled, once, after its last task; and where agents stood
-//! open, something was dispatched. (That a world comes to rest at all is asked at its end.)
+//! L4: work flows. At rest every batch has been closed and settled, once, after its last task, and every plan has ended;
+//! and where agents stood open, something was dispatched. (That a world comes to rest at all is asked at its end.)
 
 use std::collections::BTreeMap;
 
@@ -43,6 +43,11 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
     }
     for (id, _) in batches.iter().filter(|(_, batch)| !batch.settled) {
         findings.add("L4", Seq(0), format!("{id} never settled"));
+    }
+    let ended =
+        |event: &&agent_reach::ledger::machine::event::Event| matches!(event.body, EventBody::ReplayFinished(_));
+    for plan in evidence.plans.values().filter(|plan| !plan.events.iter().any(ended)) {
+        findings.add("L4", Seq(0), format!("{} never ended", plan.id));
     }
     if dispatched == 0 && evidence.tasks.len() > 20 {
         findings.add("L4", Seq(0), format!("none of {} tasks was dispatched", evidence.tasks.len()));

@@ -82,6 +82,7 @@ pub(crate) fn at_rest(state: &State) -> Vec<Breach> {
         ("orphans", state.orphans().len()),
         ("callbacks", state.callbacks().len()),
         ("batches", state.batches().len()),
+        ("plans", state.replays().len()),
     ] {
         if count > 0 {
             left.push(Breach {

@@ -14,6 +14,9 @@ pub(crate) mod l4;
 pub(crate) mod live;
 pub(crate) mod r1;
 pub(crate) mod r2;
+pub(crate) mod r3;
+pub(crate) mod r4;
+pub(crate) mod r5;
 pub(crate) mod s1;
 pub(crate) mod s10;
 pub(crate) mod s2;
@@ -24,6 +27,7 @@ pub(crate) mod s6;
 pub(crate) mod s7;
 pub(crate) mod s8;
 pub(crate) mod s9;
+pub(crate) mod semantics_40;
 pub(crate) mod t1;
 pub(crate) mod t2;
 
@@ -52,6 +56,10 @@ const CHECKS: &[Check] = &[
     t2::check,
     r1::check,
     r2::check,
+    r3::check,
+    r4::check,
+    r5::check,
+    semantics_40::check,
     c1::check,
     c3::check,
     f1::check,
