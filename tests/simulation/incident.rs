@@ -121,7 +121,8 @@ impl World {
             let other =
                 self.hub.as_ref().and_then(|hub| hub.state.tasks().values().find(|t| t.namespace != *namespace));
             let task = other.map_or(ReachId([0xee; 16]), |task| task.id());
-            items.push(PlanItem { task, action: ItemAction::Redrive, group: 0 });
+            let action = if self.chance.hits(500) { ItemAction::Replay } else { ItemAction::Redrive };
+            items.push(PlanItem { task, action, group: 0 });
         }
         if items.is_empty() {
             return;
