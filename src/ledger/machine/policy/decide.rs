@@ -23,7 +23,11 @@ pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal) -> 
             }
         }
         (Command::SetCapabilityPolicy { capability, rules, reason }, Some(namespace)) => {
-            if let Err(full) = bounds::namespace(state, namespace).and_then(|()| bounds::capability_rules(state)) {
+            // At the bound, rules that are there still change and end.
+            let adds =
+                rules.is_some() && !state.capability_rules.contains_key(&(namespace.clone(), capability.clone()));
+            let room = if adds { bounds::capability_rules(state) } else { Ok(()) };
+            if let Err(full) = bounds::namespace(state, namespace).and(room) {
                 return Decision::refuse(full);
             }
             if rules.as_ref().and_then(|rules| rules.owner.as_ref()).is_some_and(|owner| owner.len() > MAX_OWNER) {

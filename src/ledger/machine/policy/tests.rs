@@ -1,6 +1,10 @@
 //! The rules of policies.
 
+use std::sync::Arc;
+
+use crate::ledger::ids::Capability;
 use crate::ledger::machine::State;
+use crate::ledger::machine::bounds::{Bound, MAX_CAPABILITY_RULES};
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::Rejection;
 use crate::ledger::machine::policy::{CapabilityRules, Policy};
@@ -59,4 +63,24 @@ fn the_rules_of_a_capability_hold_in_their_namespace_alone_and_survive_a_snapsho
     assert!(matches!(world.refused(set(Some(long))), Rejection::PolicyInvalid { .. }));
     world.ok(set(None));
     assert!(world.state.capability_rules().is_empty());
+}
+
+#[test]
+fn at_the_bound_of_rules_none_is_added_and_those_that_are_there_change_and_end() {
+    let mut world = World::new();
+    let rules = CapabilityRules { slow_reach: SlowPolicy::Wait, owner: None };
+    let set = |name: &str, rules: Option<CapabilityRules>| Command::SetCapabilityPolicy {
+        capability: Capability::new(name).unwrap(),
+        rules,
+        reason: "a test".into(),
+    };
+    let full = (0..MAX_CAPABILITY_RULES).map(|n| Capability::new(&format!("c.{n}")).unwrap());
+    let full = full.map(|capability| ((namespace(), capability), rules.clone())).collect();
+    world.state.capability_rules = Arc::new(full);
+    let bound = Rejection::BoundReached { bound: Bound::CapabilityRules };
+    assert_eq!(world.refused(set("d.1", Some(rules.clone()))), bound);
+    let mended = CapabilityRules { owner: Some("desk".into()), ..rules };
+    assert_eq!(world.ok(set("c.7", Some(mended))), ["capability-policy-changed"]);
+    assert_eq!(world.ok(set("c.8", None)), ["capability-policy-changed"]);
+    assert_eq!(world.state.capability_rules().len(), 9_999);
 }

@@ -144,9 +144,10 @@ enum Turn {
 
 fn back_to_queue(state: &State, replay: &Replay, item: &ReplayItem) -> Turn {
     let Some(task) = state.task(item.task).filter(|task| task.namespace == replay.namespace) else {
-        // It has ended and left memory, or never was.
-        let has_row = item.before.as_ref().is_some_and(|before| before.finished.is_some());
-        return Turn::Leave(if has_row { Skip::Finished } else { Skip::Unknown });
+        // It has ended and left memory, or never was here: foreign and absent are the same (N1).
+        let row = item.before.as_ref().and_then(|before| before.finished.as_ref());
+        let was_here = row.is_some_and(|task| task.namespace == replay.namespace);
+        return Turn::Leave(if was_here { Skip::Finished } else { Skip::Unknown });
     };
     match task.status.kind() {
         StatusKind::Orphaned | StatusKind::SlowReach => {

@@ -11,7 +11,7 @@ use crate::ledger::machine::replay::{Ended, ItemAction, ItemOutcome, MAX_REPLAYS
 use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::spec::{BodyRef, Idempotence, OrphanPolicy, SlowPolicy, Submission};
 use crate::ledger::machine::task::status::StatusKind;
-use crate::ledger::machine::task::{Failure, FailureClass};
+use crate::ledger::machine::task::{Failure, FailureClass, Task};
 use crate::ledger::machine::world::{World, agent_id, submission, task_id};
 use crate::ledger::time::Millis;
 
@@ -120,6 +120,29 @@ fn r_rec_3_what_has_ended_meanwhile_is_skipped_and_says_so() {
     world.complete(1, "a"); // Under the still valid lease.
     assert_eq!(world.ok(item_of(1, 0, task_id(1), ItemAction::Replay)), ["replay-item-skipped"]);
     assert_eq!(outcome(&world, 1, 0), Some(ItemOutcome::Skipped(Skip::Finished)));
+}
+
+#[test]
+fn an_item_that_names_no_task_of_its_namespace_is_unknown_not_finished() {
+    let mut world = World::new();
+    orphans(&mut world, [idempotent(1)]);
+    world.ok(plan(1, 3));
+    let skipped = Some(ItemOutcome::Skipped(Skip::Unknown));
+    assert_eq!(world.ok(item_of(1, 0, task_id(77), ItemAction::Replay)), ["replay-item-skipped"]);
+    assert_eq!(outcome(&world, 1, 0), skipped);
+    world.complete(1, "a");
+    let row = Arc::new(world.state.task(task_id(1)).unwrap().clone());
+    world.state.forget_up_to(world.state.seq());
+    let turn = |index: u32, row: Arc<Task>| {
+        let before = Some(Before { finished: Some(row), ..Before::default() });
+        let (task, action) = (task_id(1), ItemAction::Replay);
+        Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(1), index, task, action, before }))
+    };
+    let foreign = Task { namespace: "other".parse().unwrap(), ..Task::clone(&row) };
+    world.ok(turn(1, Arc::new(foreign)));
+    assert_eq!(outcome(&world, 1, 1), skipped, "foreign and absent are the same (N1)");
+    world.ok(turn(2, row));
+    assert_eq!(outcome(&world, 1, 2), Some(ItemOutcome::Skipped(Skip::Finished)));
 }
 
 #[test]
