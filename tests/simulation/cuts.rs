@@ -115,8 +115,11 @@ fn go_on(
         });
     }
     if depth == Depth::Whole {
+        let last = log.last().map(|entry| entry.event.at).unwrap_or_default();
+        let stood = ended.notes.stood.iter().copied().filter(|at| *at <= last).collect();
         let whole: Vec<Entry> = log.iter().cloned().chain(tail).collect();
-        let evidence = Evidence::of(&whole, notes, ended.lineage);
+        let notes = Notes { stood, ..notes.clone() };
+        let evidence = Evidence::of(&whole, &notes, ended.lineage);
         found.extend(judge(&evidence).into_iter().filter(|breach| !NOT_AFTER_A_CUT.contains(&breach.invariant)));
     }
     found

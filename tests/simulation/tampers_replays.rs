@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_reach::ledger::ids::{ReachId, ReplayId};
+use agent_reach::ledger::ids::{ReachId, ReplayId, SessionId};
 use agent_reach::ledger::machine::event::{
     Actor, Event, EventBody, ReplayFinished, ReplayItemDone, ReplayPaused, TaskRedriven,
 };
 use agent_reach::ledger::machine::replay::{Done, Ended};
 use agent_reach::ledger::machine::task::resolve::Resolution;
+use agent_reach::ledger::machine::task::spec::OrphanPolicy;
 
 use crate::model::{Entry, ends};
 use crate::tampers::{Tamper, change, find, insert, insert_copy, remove, renumber};
@@ -30,6 +31,7 @@ pub(crate) const REPLAY_TAMPERS: &[(&str, Tamper, &[&str])] = &[
     ("a namespace faster than its rate", namespace_too_fast, &["R1"]),
     ("a session's items in the wrong order", session_swapped, &["R4"]),
     ("a session's item before the former one is over", session_hurried, &["R4"]),
+    ("a session swept out of order", swept_out_of_order, &["R4"]),
     ("a plan that never ends", endless_plan, &["L4"]),
     ("a task made anew twice", redriven_twice, &["semantics 40"]),
     ("a lost link", link_lost, &["semantics 40", "R3"]),
@@ -218,6 +220,52 @@ fn session_hurried(log: &mut Vec<Entry>) -> bool {
         log.insert(one + 3 + place, entry);
     }
     renumber(log);
+    true
+}
+
+/// Two orphans of which the younger was brought back first are said to be of one session.
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds make an orphan and end it; the rest do not")]
+fn swept_out_of_order(log: &mut Vec<Entry>) -> bool {
+    let mut submitted = BTreeMap::new();
+    let mut waiting = BTreeMap::new();
+    let mut pair = None;
+    for event in log.iter().map(|entry| &entry.event) {
+        let Some(task) = event.body.task().filter(|_| event.body.callback_subject().is_none()) else { continue };
+        match &event.body {
+            EventBody::TaskSubmitted(body) if body.submission.orphan == OrphanPolicy::Replay => {
+                submitted.insert(task, event.seq);
+            }
+            EventBody::TaskOrphaned(_) if submitted.contains_key(&task) => {
+                waiting.insert(task, (submitted.get(&task).copied(), event.at, event.namespace.clone()));
+            }
+            EventBody::TaskReplayed(_) if event.actor == Actor::Hub => {
+                waiting.remove(&task);
+                let own = submitted.get(&task).copied();
+                let older = waiting.iter().find(|(_, (seq, since, namespace))| {
+                    *seq < own && *since < event.at && *namespace == event.namespace
+                });
+                if let Some((other, _)) = older {
+                    pair = Some((task, *other));
+                    break;
+                }
+            }
+            body if ends(body).is_some()
+                || matches!(body, EventBody::TaskReclaimed(_) | EventBody::TaskReplayed(_)) =>
+            {
+                waiting.remove(&task);
+            }
+            _ => {}
+        }
+    }
+    let Some((one, other)) = pair else { return false };
+    for entry in log.iter_mut() {
+        if let EventBody::TaskSubmitted(body) = &mut entry.event.body
+            && [one, other].contains(&body.submission.reach_id)
+        {
+            let session = SessionId::new("swept").expect("an id");
+            Arc::make_mut(&mut body.submission).session = Some(session);
+        }
+    }
     true
 }
 

@@ -1,13 +1,18 @@
 //! R4: sessions keep their order and stay together. A plan's items of one session are done one at a time and in the list's
 //! order, which is that of submission: the next only when the former one's task, or what was made of it, has ended.
 //!
+//! The sweep brings the orphans of a session back by submission, and none while another that was sent back, by whomever, is
+//! not with its new agent.
+//!
 //! Sessions in which another hand proposed items are left out: the order is the planner's to keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_reach::ledger::ids::{ReachId, Seq};
-use agent_reach::ledger::machine::event::{Event, EventBody};
+use agent_reach::ledger::ids::{Namespace, ReachId, Seq, SessionId};
+use agent_reach::ledger::machine::event::{Actor, Event, EventBody};
 use agent_reach::ledger::machine::replay::{Done, Skip};
+use agent_reach::ledger::machine::task::spec::OrphanPolicy;
+use agent_reach::ledger::time::Timestamp;
 
 use crate::model::{Course, Evidence, Findings, ends};
 
@@ -32,9 +37,60 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
             fates.made.insert(body.task, (event.seq, body.successor));
         }
     }
+    swept(evidence, findings);
     for plan in evidence.plans.values() {
         listed(evidence, plan, findings);
         lines(evidence, plan, &fates, findings);
+    }
+}
+
+/// The orphans of one session.
+#[derive(Default)]
+struct Line {
+    /// Those that the sweep may bring back: their submission, and since when.
+    waiting: BTreeMap<ReachId, (Seq, Timestamp)>,
+    /// Sent back, and not with an agent since.
+    out: BTreeSet<ReachId>,
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks what puts a task into its session's line; the rest does not")]
+fn swept(evidence: &Evidence<'_>, findings: &mut Findings) {
+    let mut lines: BTreeMap<(&Namespace, &SessionId), Line> = BTreeMap::new();
+    for event in evidence.log.iter().map(|entry| &entry.event) {
+        if event.body.callback_subject().is_some() {
+            continue;
+        }
+        let Some(life) = event.body.task().and_then(|id| evidence.tasks.get(&id)) else { continue };
+        let Some(session) = &life.spec.session else { continue };
+        let line = lines.entry((life.namespace, session)).or_default();
+        match &event.body {
+            EventBody::TaskOrphaned(_) => {
+                line.out.remove(&life.id);
+                if life.spec.orphan == OrphanPolicy::Replay {
+                    line.waiting.insert(life.id, (life.submitted.seq, event.at));
+                }
+            }
+            EventBody::TaskReplayed(_) => {
+                line.waiting.remove(&life.id);
+                // What was orphaned in that very moment was not there when the turn was given.
+                let passed = |(seq, since): &(Seq, Timestamp)| *seq < life.submitted.seq && *since < event.at;
+                let before = line.waiting.iter().find(|(_, place)| passed(place)).map(|(id, _)| id);
+                if let Some(other) = before.or_else(|| line.out.first()).filter(|_| event.actor == Actor::Hub) {
+                    findings.add("R4", event.seq, format!("{} goes before {other} of its session is placed", life.id));
+                }
+                line.out.insert(life.id);
+            }
+            EventBody::TaskAcknowledged(_) | EventBody::TaskReclaimed(_) | EventBody::TaskProgressed(_) => {
+                line.waiting.remove(&life.id);
+                line.out.remove(&life.id);
+            }
+            body if ends(body).is_some() => {
+                line.waiting.remove(&life.id);
+                line.out.remove(&life.id);
+            }
+            EventBody::TaskQueued(_) | EventBody::TaskRetryScheduled(_) => drop(line.waiting.remove(&life.id)),
+            _ => {}
+        }
     }
 }
 
