@@ -19,7 +19,7 @@ fn is_there(program: &str) -> bool {
 
 #[test]
 fn the_tour_of_the_readme_works_when_pasted() {
-    if let Some(absent) = ["bash", "curl"].into_iter().find(|program| !is_there(program)) {
+    if let Some(absent) = ["bash", "curl", "timeout"].into_iter().find(|program| !is_there(program)) {
         drop(writeln!(std::io::stderr(), "skipped: there is no {absent} here, so the tour is not walked"));
         return;
     }
@@ -33,20 +33,22 @@ fn the_tour_of_the_readme_works_when_pasted() {
     );
     for (n, block) in blocks.iter().enumerate() {
         let block = block
-            .replace("cargo run --release --", env!("CARGO_BIN_EXE_reach"))
             .replace("serve --dev", &format!("serve --dev --listen 127.0.0.1:{port}"))
             .replace("127.0.0.1:7676", &format!("127.0.0.1:{port}"))
-            .replace("/tmp/", &format!("{}/", folder.path().display()));
+            .replace("/tmp/", &format!("{}/", folder.path().display()))
+            // Last: the binary may itself lie in a folder of that name.
+            .replace("cargo run --release --", env!("CARGO_BIN_EXE_reach"));
         script += &format!("echo '=== {n}'\n{block}");
     }
-    let mut command = Command::new("bash");
+    // A hub that does not start would be waited for without end.
+    let mut command = Command::new("timeout");
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("REACH_") {
             command.env_remove(name);
         }
     }
     command.envs(crate::hub::NO_MARKS);
-    let output = command.arg("-c").arg(&script).stdin(Stdio::null()).output().expect("bash starts");
+    let output = command.args(["180", "bash", "-c"]).arg(&script).stdin(Stdio::null()).output().expect("bash starts");
     let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{told}\n{said}");
     let mistake = said.find("urn:agent-reach:problem").map_or("", |at| said.get(at..).unwrap_or_default());
