@@ -22,22 +22,26 @@ async fn hold(world: &World, agent: &str, n: usize) -> (u64, Vec<Value>) {
     (incarnation, held)
 }
 
-/// Waits until the feed says that the batch has settled; answers it.
-async fn settled(world: &World, batch: &str) -> Value {
-    let patience = Duration::from_secs(90);
+/// Reads the feed until an event makes `is_enough` say so.
+async fn feed_until(world: &World, mut is_enough: impl FnMut(&Value) -> bool) {
     let look = async {
         let mut after = 0;
         loop {
             let page = world.dev.get(&format!("/v1/events?after={after}&limit=1000&wait_ms=20000")).await;
             for event in page.text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
                 after = event["seq"].as_u64().unwrap_or(after);
-                if event["kind"] == "batch-settled" && event["batch_id"] == batch {
+                if is_enough(&event) {
                     return;
                 }
             }
         }
     };
-    tokio::time::timeout(patience, look).await.expect("the batch settles");
+    tokio::time::timeout(Duration::from_secs(90), look).await.expect("it happens");
+}
+
+/// Waits until the feed says that the batch has settled; answers it.
+async fn settled(world: &World, batch: &str) -> Value {
+    feed_until(world, |event| event["kind"] == "batch-settled" && event["batch_id"] == batch).await;
     world.dev.get(&format!("/v1/batches/{batch}")).await.json()
 }
 
@@ -145,24 +149,67 @@ async fn r_reg_7_a_rolling_upgrade_under_load_loses_interrupts_and_retries_nothi
 }
 
 #[tokio::test]
+async fn r_reg_6_a_drain_under_load_hands_over_what_can_not_finish_and_uses_no_retry() {
+    let world = World::start().await;
+    let seen = Seen::default();
+    let never = || (Duration::from_secs(600), Seen::clone(&seen));
+    let drains = [("w-1", json!({"mode": "finish", "grace_ms": 300})), ("w-2", json!({"mode": "hand-over"}))];
+    let mut slow = Vec::new();
+    for (agent, _) in &drains {
+        slow.push(Worker::start(&world.dev, agent, 8, never()).await);
+    }
+    let mut batches = vec![submit_batch(&world.dev, 16).await];
+    let mut acknowledged = 0;
+    feed_until(&world, |event| {
+        acknowledged += usize::from(event["kind"] == "task-acknowledged");
+        acknowledged == 16
+    })
+    .await;
+    let held = seen.lock().unwrap().clone();
+    let mut quick = Vec::new();
+    for agent in ["w-3", "w-4"] {
+        quick.push(Worker::start(&world.dev, agent, 4, (Duration::from_millis(20), Seen::clone(&seen))).await);
+    }
+    for (agent, how) in &drains {
+        batches.push(submit_batch(&world.dev, 40).await);
+        let drained = world.dev.post(&format!("/v1/agents/{agent}/drain"), how.clone()).await;
+        assert_eq!(drained.status, 200, "{}", drained.text);
+        batches.push(submit_batch(&world.dev, 40).await);
+    }
+    for batch in &batches {
+        let view = settled(&world, batch).await;
+        assert_eq!(view["by_state"]["succeeded"], view["total"], "{view}");
+    }
+    let all = events(&world, 0).await;
+    let orphaned = of_kind(&all, "task-orphaned");
+    assert_eq!(orphaned.len(), 16);
+    assert!(orphaned.iter().all(|event| held.contains_key(event["reach_id"].as_str().unwrap())), "{orphaned:?}");
+    let replayed: Vec<Value> = of_kind(&all, "task-replayed").into_iter().cloned().collect();
+    assert_eq!(replayed.len(), 16, "each once");
+    let most = most_in_a_second(&replayed);
+    assert!(most <= 20 + 5, "{most} in one second");
+    for kind in ["task-attempt-failed", "task-retry-scheduled", "task-slow", "agent-lost"] {
+        assert_eq!(of_kind(&all, kind).len(), 0, "{kind}");
+    }
+    assert_eq!(of_kind(&all, "agent-deregistered").len(), 2);
+    for (id, times) in seen.lock().unwrap().iter() {
+        assert_eq!(*times, 1 + u32::from(held.contains_key(id)), "{id}");
+    }
+    for id in held.keys() {
+        let task = world.dev.get(&format!("/v1/tasks/{id}")).await.json();
+        assert_eq!((task["attempt"].as_u64(), task["retries_used"].as_u64()), (Some(2), Some(0)), "{task}");
+        assert_eq!(task["interruptions"], 0, "a drain is none: {task}");
+    }
+    slow.into_iter().chain(quick).for_each(Worker::kill);
+}
+
+#[tokio::test]
 async fn r2_a_plan_and_the_sweep_over_the_same_orphans_dispatch_each_once_and_together_keep_the_rate() {
     let world = World::start().await;
     let batch = submit_batch(&world.dev, 100).await;
     hold(&world, "holder", 100).await;
-    let mut feed = 0;
     // As soon as the first is orphaned, an operator who does not trust the sweep makes two plans of the same.
-    let lost = async {
-        loop {
-            let page = world.dev.get(&format!("/v1/events?after={feed}&limit=1000&wait_ms=20000")).await;
-            for event in page.text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-                feed = event["seq"].as_u64().unwrap_or(feed);
-                if event["kind"] == "agent-lost" {
-                    return;
-                }
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), lost).await.expect("it is lost");
+    feed_until(&world, |event| event["kind"] == "agent-lost").await;
     let mut plans = Vec::new();
     for reason in ["the fleet died", "once more, to be sure"] {
         let order = json!({"select": {"agent_id": "holder"}, "rate_per_s": 20, "reason": reason});
