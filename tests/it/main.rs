@@ -25,6 +25,7 @@ mod redrives;
 mod repeats;
 mod replay_runs;
 mod replays;
+mod starts;
 mod submission;
 mod tokens;
 mod wording;

@@ -13,13 +13,13 @@ use crate::work::claim;
 use crate::world::{Client, World};
 
 /// A hub whose time stands still unless the test lets it pass.
-struct Still {
-    world: World,
-    clock: Arc<SimClock>,
+pub(crate) struct Still {
+    pub(crate) world: World,
+    pub(crate) clock: Arc<SimClock>,
 }
 
 impl Still {
-    async fn start(store: &Arc<MemoryStore>, clock: &Arc<SimClock>) -> Self {
+    pub(crate) async fn start(store: &Arc<MemoryStore>, clock: &Arc<SimClock>) -> Self {
         let (store, at) = (Arc::clone(store), Arc::clone(clock));
         let change = move |options: &mut Options| {
             options.clock = at;
