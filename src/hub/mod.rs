@@ -31,12 +31,11 @@ use crate::ledger::store::Store;
 use crate::ledger::store::fjall::{FjallStore, OpenError, Options as StoreOptions};
 use crate::ledger::store::keyfile::{self, KeyFileError};
 use crate::ledger::time::Clock;
-use crate::recovery::Recovery;
+use crate::recovery;
 use crate::scheduler::outbound;
 use crate::scheduler::outbound::guard::Guard;
 use crate::scheduler::outbound::hosts::Limits as CallbackLimits;
 use crate::scheduler::outbound::secrets::{SecretError, Secrets};
-use crate::scheduler::plan::Scheduler;
 
 use guardian::{Guardian, Watermarks};
 use opening::{Opening, Outbound, Room};
@@ -174,7 +173,7 @@ impl Hub {
             store: Arc::clone(&store),
             clock: options.clock,
             keys: keys.clone(),
-            planners: vec![Box::new(Scheduler::new()), Box::new(Recovery::new())],
+            planners: recovery::planners(),
             leap: options.leap,
         })
         .await?;

@@ -43,6 +43,7 @@ use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::event::Event;
 use crate::ledger::planner::{Note, Planner};
 use crate::ledger::time::Timestamp;
+use crate::scheduler::plan::Scheduler;
 
 use liveness::Liveness;
 use orphan::Sweep;
@@ -96,6 +97,13 @@ impl Recovery {
     }
 }
 
+/// All planners of a hub, in the order of their turns: who sends work back goes before who hands it out, so that both
+/// are one cycle and one commit, and nothing waits for the next wake-up.
+#[must_use]
+pub fn planners() -> Vec<Box<dyn Planner>> {
+    vec![Box::new(Recovery::new()), Box::new(Scheduler::new())]
+}
+
 impl Planner for Recovery {
     fn rebuild(&mut self, state: &State, now: Timestamp) {
         self.liveness.rebuild(state, now);
@@ -116,10 +124,12 @@ impl Planner for Recovery {
     }
 
     fn plan(&mut self, state: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
-        let mut proposals = self.liveness.plan(state, now, room);
-        let room = room.saturating_sub(proposals.len());
-        proposals.extend(self.turns.plan(state, now, room));
-        proposals
+        let silent = self.liveness.plan(state, now, room);
+        if !silent.is_empty() {
+            // A loss makes orphans of what a plan would leave alone without a token: first the one, then the other.
+            return silent;
+        }
+        self.turns.plan(state, now, room)
     }
 
     fn refused(&mut self, state: &State, proposal: &Proposal) {

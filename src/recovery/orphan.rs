@@ -190,6 +190,13 @@ impl Sweep {
         }
     }
 
+    /// A replay of the sweep happened; see [`Bucket::spent_at`].
+    pub(super) fn spent_at(&mut self, name: &Namespace, at: Timestamp) {
+        if let Some(ward) = self.wards.get_mut(name) {
+            ward.bucket.spent_at(at);
+        }
+    }
+
     /// The next replay of a namespace, if one waits and the sweep has a token for it.
     pub(super) fn take(&mut self, state: &State, name: &Namespace, now: Timestamp) -> Option<Proposal> {
         loop {

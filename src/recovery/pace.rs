@@ -156,6 +156,7 @@ impl Pace {
 
     /// A replay of that namespace happened; see [`Bucket::spent_at`].
     pub fn spent_at(&mut self, namespace: &Namespace, at: Timestamp) {
+        self.overall().spent_at(at);
         if let Some(own) = self.namespaces.get_mut(namespace) {
             own.spent_at(at);
         }

@@ -131,6 +131,13 @@ impl Plans {
         }
     }
 
+    /// An item of that plan was done; see [`Bucket::spent_at`].
+    pub(super) fn spent_at(&mut self, id: ReplayId, at: Timestamp) {
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.bucket.spent_at(at);
+        }
+    }
+
     /// Follows a plan as it stands.
     fn look_at(&mut self, state: &State, id: ReplayId, now: Timestamp) {
         let Some(replay) = state.replays().get(&id) else {

@@ -2,16 +2,16 @@
 
 use crate::ledger::ids::{ReachId, ReplayId, SessionId};
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::event::EventBody;
+use crate::ledger::machine::event::{Actor, Event, EventBody};
 use crate::ledger::machine::policy::Policy;
 use crate::ledger::machine::replay::order::ReplayWord;
 use crate::ledger::machine::replay::{Ended, ItemAction, ItemOutcome, ReplayPhase, Skip};
 use crate::ledger::machine::task::spec::{OrphanPolicy, RetryPolicy, Submission};
 use crate::ledger::machine::task::status::StatusKind;
-use crate::ledger::planner::Planner as _;
-use crate::ledger::time::Timestamp;
+use crate::ledger::planner::{ClaimId, Note, Planner as _};
+use crate::ledger::time::{Millis, Timestamp};
 use crate::recovery::list::PlanItem;
-use crate::scheduler::world::{World, declaration, namespace};
+use crate::scheduler::world::{World, declaration, key, namespace, pull};
 
 fn replay(task: ReachId) -> PlanItem {
     PlanItem { task, action: ItemAction::Replay, group: 0 }
@@ -274,4 +274,92 @@ fn r1_sweep_and_plans_of_a_namespace_share_one_bucket_in_fair_turns() {
     let moved = [200 - orphaned(&world), settled(&world, plans[0]) as usize, settled(&world, plans[1]) as usize];
     assert_eq!(moved.iter().sum::<usize>(), 5 + 60, "20 a second and a burst of 5, for all of them");
     assert!(moved.iter().all(|moved| moved.abs_diff(65 / 3) <= 1), "{moved:?}");
+}
+
+#[test]
+fn r1_what_a_loss_in_the_same_cycle_makes_an_orphan_costs_a_token_like_any_other() {
+    let mut world = World::new();
+    world.register("a", pull(10));
+    let tasks: Vec<_> = (0..10).map(|_| world.submit(|spec| spec.orphan = OrphanPolicy::Hold)).collect();
+    let claim = world.claim("a", 10);
+    assert_eq!(world.cycle().len(), 10);
+    world.unclaim(claim);
+    tasks.iter().for_each(|task| world.ack(*task));
+    let (plan, list) = world.order(4, &tasks.into_iter().map(replay).collect::<Vec<_>>());
+    world.pass(45_000);
+    world.tell(plan, &list);
+    world.cycle();
+    assert!(world.log.iter().any(|event| matches!(event.body, EventBody::AgentLost(_))));
+    let replayed = outcomes(&world, plan).iter().filter(|outcome| **outcome == ItemOutcome::Replayed).count();
+    assert!(replayed <= 1, "{replayed} at once, at a burst of 1");
+}
+
+#[test]
+fn r1_a_source_that_was_held_up_by_the_disk_has_no_second_burst_beside_a_faster_one() {
+    let mut world = World::new();
+    let tasks = held(&mut world, 200);
+    world.register("b", declaration(100));
+    let swept: Vec<_> = (0..100).map(|_| world.submit(|_| {})).collect();
+    assert_eq!(world.cycle().len(), 100);
+    swept.iter().for_each(|task| world.ack(*task));
+    world.lose("b");
+    world.plan(500, &tasks.into_iter().map(replay).collect::<Vec<_>>());
+    world.pass(1_000);
+    world.cycle_late(512, Millis(500));
+    let held_up = world.now;
+    for _ in 0..100 {
+        world.cycle();
+        world.pass(1);
+    }
+    let by_sweep = |event: &&Event| matches!(event.body, EventBody::TaskReplayed(_)) && event.actor == Actor::Hub;
+    let late = world.log.iter().filter(by_sweep).filter(|event| event.at >= held_up).count();
+    assert!(late <= 5 + 2, "{late} in 100 ms, at 20 a second");
+}
+
+#[test]
+fn r_rec_2_an_operators_single_words_hold_up_neither_sweep_nor_plan() {
+    let mut world = World::new();
+    let mut by_word = held(&mut world, 130);
+    let planned = by_word.split_off(100);
+    world.register("b", declaration(30));
+    let swept: Vec<_> = (0..30).map(|_| world.submit(|_| {})).collect();
+    assert_eq!(world.cycle().len(), 30);
+    swept.iter().for_each(|task| world.ack(*task));
+    world.lose("b");
+    let plan = world.plan(20, &planned.into_iter().map(replay).collect::<Vec<_>>());
+    for task in by_word {
+        world.pass(10);
+        world.resolve(task);
+        world.cycle();
+    }
+    let by_sweep = |event: &&Event| matches!(event.body, EventBody::TaskReplayed(_)) && event.actor == Actor::Hub;
+    let moved = world.log.iter().filter(by_sweep).count() + usize::try_from(settled(&world, plan)).unwrap();
+    assert!((20..=25).contains(&moved), "{moved} in a second at 20 a second");
+}
+
+#[test]
+fn r_sch_2_what_was_sent_back_is_handed_out_in_the_same_cycle() {
+    let mut world = World::new();
+    let task = held(&mut world, 1).remove(0);
+    let (plan, list) = world.order(4, &[replay(task)]);
+    world.register("b", pull(1));
+    let incarnation = world.incarnation("b");
+    let notes = [
+        Note::Listed { replay: plan, list: list.into() },
+        Note::ClaimOpened { claim: ClaimId(1), agent: key("b"), incarnation, max: 1 },
+    ];
+    let mut planners = super::planners();
+    for planner in &mut planners {
+        planner.rebuild(&world.state, world.now);
+        notes.iter().for_each(|note| planner.note(&world.state, note, world.now));
+    }
+    world.pass(250);
+    for turn in 0..planners.len() {
+        for proposal in planners[turn].plan(&world.state, world.now, 64) {
+            for event in world.carry_out(proposal).unwrap() {
+                planners.iter_mut().for_each(|planner| planner.observe(&world.state, &event));
+            }
+        }
+    }
+    assert_eq!(world.state.task(task).unwrap().status.kind(), StatusKind::Dispatched);
 }

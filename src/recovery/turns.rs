@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ledger::ids::{Namespace, ReplayId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::event::{Event, EventBody};
+use crate::ledger::machine::event::{Actor, Event, EventBody};
 use crate::ledger::time::Timestamp;
 use crate::recovery::orphan::Sweep;
 use crate::recovery::pace::Pace;
@@ -53,10 +53,12 @@ impl Turns {
     }
 
     pub(super) fn observe(&mut self, state: &State, event: &Event) {
-        if let (Some(namespace), EventBody::TaskReplayed(_) | EventBody::TaskRedriven(_)) =
-            (&event.namespace, &event.body)
-        {
+        if let Some((namespace, source)) = whose(event) {
             self.pace.spent_at(namespace, event.at);
+            match source {
+                Source::Sweep => self.sweep.spent_at(namespace, event.at),
+                Source::Plan(id) => self.plans.spent_at(id, event.at),
+            }
         }
         self.sweep.observe(state, event);
         self.plans.observe(state, event);
@@ -146,4 +148,16 @@ impl Turns {
         };
         self.names().into_iter().filter_map(of).chain(self.sweep.grace_ends_at()).min()
     }
+}
+
+/// Whose token an event tells the use of. What an operator says of a single task took none, and is paced by nobody.
+fn whose(event: &Event) -> Option<(&Namespace, Source)> {
+    let source = if let EventBody::ReplayItemDone(body) = &event.body {
+        Source::Plan(body.replay)
+    } else if matches!(event.body, EventBody::TaskReplayed(_)) && event.actor == Actor::Hub {
+        Source::Sweep
+    } else {
+        return None;
+    };
+    Some((event.namespace.as_ref()?, source))
 }

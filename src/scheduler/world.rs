@@ -16,6 +16,7 @@ use crate::ledger::machine::event::{Actor, AlreadyDone, Event, EventBody, TaskDi
 use crate::ledger::machine::replay::MayHaveRun;
 use crate::ledger::machine::replay::order::{Before, ReplayOrder, ReplayWord};
 use crate::ledger::machine::step::step;
+use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::samples;
 use crate::ledger::machine::task::spec::{BodyRef, Idempotence, OrphanPolicy, RetryPolicy, Submission};
 use crate::ledger::machine::task::{Failure, FailureClass, Task};
@@ -217,34 +218,58 @@ impl World {
         self.note(&Note::ClaimClosed { claim });
     }
 
-    /// One cycle of the sequencer: plans until nothing comes, `room` proposals at a time.
+    /// One cycle of the sequencer: each planner in its turn until nothing comes, `room` proposals at a time.
     pub(crate) fn cycle_by(&mut self, room: usize) -> Vec<Dispatch> {
-        let mut dispatched = Vec::new();
+        self.cycle_late(room, Millis(0))
+    }
+
+    /// One in which the disk holds up what was planned by that much.
+    pub(crate) fn cycle_late(&mut self, room: usize, late: Millis) -> Vec<Dispatch> {
+        let (planned, mut events) = (self.now, Vec::new());
         loop {
-            let mut proposals = self.scheduler.plan(&self.state, self.now, room);
-            assert!(proposals.len() <= room);
-            let of_scheduler = proposals.len();
-            proposals.extend(self.recovery.plan(&self.state, self.now, room));
+            let proposals = self.recovery.plan(&self.state, planned, room);
             if proposals.is_empty() {
-                return dispatched;
+                break;
             }
-            for (index, mut proposal) in proposals.into_iter().enumerate() {
-                self.fill(&mut proposal);
-                let (answer, events) = self.propose(&proposal);
-                if let Err(why) = answer {
-                    self.refusals.push(why);
-                    if index < of_scheduler {
-                        self.scheduler.refused(&self.state, &proposal);
-                    } else {
-                        self.recovery.refused(&self.state, &proposal);
-                    }
-                }
-                for event in events {
-                    if let EventBody::TaskDispatched(event) = event.body {
-                        let agent = event.agent.as_str().to_owned();
-                        dispatched.push(Dispatch { task: event.task, agent, event });
-                    }
-                }
+            self.now = planned.after(late);
+            for proposal in proposals {
+                let done = self.carry_out(proposal.clone());
+                events.extend(done.unwrap_or_else(|()| {
+                    self.recovery.refused(&self.state, &proposal);
+                    Vec::new()
+                }));
+            }
+        }
+        loop {
+            let proposals = self.scheduler.plan(&self.state, planned, room);
+            assert!(proposals.len() <= room);
+            if proposals.is_empty() {
+                break;
+            }
+            for proposal in proposals {
+                let done = self.carry_out(proposal.clone());
+                events.extend(done.unwrap_or_else(|()| {
+                    self.scheduler.refused(&self.state, &proposal);
+                    Vec::new()
+                }));
+            }
+        }
+        let dispatch = |event: Event| {
+            let EventBody::TaskDispatched(event) = event.body else { return None };
+            Some(Dispatch { task: event.task, agent: event.agent.as_str().to_owned(), event })
+        };
+        events.into_iter().filter_map(dispatch).collect()
+    }
+
+    /// Carries a planner's proposal out; a refusal is kept in `refusals`.
+    pub(crate) fn carry_out(&mut self, mut proposal: Proposal) -> Result<Vec<Event>, ()> {
+        self.fill(&mut proposal);
+        let (answer, events) = self.propose(&proposal);
+        match answer {
+            Ok(_) => Ok(events),
+            Err(why) => {
+                self.refusals.push(why);
+                Err(())
             }
         }
     }
@@ -298,6 +323,12 @@ impl World {
 
     pub(crate) fn steer(&mut self, replay: ReplayId, word: ReplayWord) {
         let command = Command::SteerReplay { replay, word };
+        self.by(Actor::Token(TokenId::new("operator").unwrap()), command);
+    }
+
+    /// An operator's word on a single task: back to the queue.
+    pub(crate) fn resolve(&mut self, task: ReachId) {
+        let command = Command::ResolveTask { task, resolution: Resolution::HandOver, reason: "looked at".into() };
         self.by(Actor::Token(TokenId::new("operator").unwrap()), command);
     }
 

@@ -20,8 +20,6 @@ use agent_reach::ledger::store::block::{decode_commit, encode_commit, leaf_hash}
 use agent_reach::ledger::store::memory::MemoryStore;
 use agent_reach::ledger::store::{Body, BodyKey, Store};
 use agent_reach::ledger::time::{Millis, Timestamp};
-use agent_reach::recovery::Recovery;
-use agent_reach::scheduler::plan::Scheduler;
 
 use crate::facts;
 use crate::hub::by_token;
@@ -144,7 +142,7 @@ impl Later {
         let lineage = (self.state.seq().0 == 0).then_some(Lineage([1; 16]));
         let boot = Boot(self.state.boot().0 + 1);
         let start = Command::StartHub { boot, wall_offset: 0, version: "cut".into(), lineage };
-        self.planners = vec![Box::new(Scheduler::new()), Box::new(Recovery::new())];
+        self.planners = agent_reach::recovery::planners();
         for planner in &mut self.planners {
             planner.rebuild(&self.state, now);
         }

@@ -22,8 +22,7 @@ use agent_reach::ledger::store::block::encode_commit;
 use agent_reach::ledger::store::memory::MemoryStore;
 use agent_reach::ledger::store::{Body, BodyKey, Commit, Head, Rows};
 use agent_reach::ledger::time::{Clock, LedgerClock, Millis, SimClock, Timestamp};
-use agent_reach::recovery::Recovery;
-use agent_reach::scheduler::plan::Scheduler;
+use agent_reach::recovery;
 
 use crate::claims::Claims;
 use crate::facts;
@@ -37,6 +36,10 @@ pub(crate) const LONGEST_SLEEP: Millis = Millis(1_000);
 const JUMP_MS: u64 = 1_000;
 /// Steps of one cycle before it counts as endless.
 const ENDLESS: usize = 20_000;
+
+/// One in so many reads for a planner's proposal is slow, by that much.
+const SLOW_READ: u64 = 61;
+const STALL: Millis = Millis(30);
 
 /// The core contradicted itself.
 #[derive(Debug)]
@@ -103,7 +106,7 @@ impl Hub {
         let mut head = folded.head;
         head.lineage = lineage.unwrap_or(head.lineage);
         head.boot = boot;
-        let mut planners: Vec<Box<dyn Planner>> = vec![Box::new(Scheduler::new()), Box::new(Recovery::new())];
+        let mut planners = recovery::planners();
         for planner in &mut planners {
             planner.rebuild(&folded.state, clock.now());
         }
@@ -145,7 +148,7 @@ impl Hub {
     /// The boot rules, then the door opens.
     pub(crate) fn resolve(&mut self) -> Result<(), Impossible> {
         if self.sabotage != Sabotage::NoBootRules {
-            for proposal in agent_reach::recovery::boot::resolve(&self.state) {
+            for proposal in recovery::boot::resolve(&self.state) {
                 drop(self.step(&proposal)?);
             }
         }
@@ -351,6 +354,10 @@ impl Hub {
                     return Err(Impossible("a planner proposes without end".to_owned()));
                 }
                 for proposal in proposals {
+                    if self.state.seq().0.is_multiple_of(SLOW_READ) {
+                        // Facts are read from a disk: what is planned now happens later.
+                        self.world.advance(STALL);
+                    }
                     self.carry_out(index, proposal)?;
                 }
             }
