@@ -20,6 +20,7 @@ use crate::ledger::launch::ClockLeap;
 use crate::ledger::time::SystemClock;
 use crate::scheduler::outbound::guard::{Guard, Loopback};
 use crate::scheduler::outbound::hosts::Limits;
+use crate::scheduler::outbound::{alerts, secrets};
 use crate::telemetry;
 
 /// Every key with its meaning and its default, as a file that can be taken as it is.
@@ -67,6 +68,16 @@ per_host = 16
 # Callbacks on their way to all hosts at most. Hosts that have not answered yet, fail or are slow share a half of them.
 in_all = 256
 
+[alerts]
+# Where the hub tells that a person is needed: a webhook, signed as callbacks are (docs/operations.md, "Be told"). Empty:
+# nowhere. It may lie where callbacks may go.
+url = ""
+# The namespace and the name of the callback secret that signs alerts; `default` comes by itself.
+namespace = "hub"
+secret_ref = "default"
+# Alerts are gathered for so long: what happens often in one place is told once, with how often.
+every_ms = 10000
+
 [stop]
 # At a stop, work in flight may end within this.
 grace_ms = 10000
@@ -102,6 +113,8 @@ pub struct Config {
     pub egress: EgressConfig,
     /// How callers are called back.
     pub callbacks: CallbackConfig,
+    /// Who is told that a person is needed.
+    pub alerts: AlertConfig,
     /// How it stops.
     pub stop: StopConfig,
     /// What is logged, and how.
@@ -183,6 +196,20 @@ pub struct CallbackConfig {
     pub in_all: u32,
 }
 
+/// Who is told that a person is needed (R-OBS-5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AlertConfig {
+    /// Where to; empty: nowhere.
+    pub url: String,
+    /// Whose callback secret signs.
+    pub namespace: String,
+    /// Which one.
+    pub secret_ref: String,
+    /// Gathered for so long, in milliseconds.
+    pub every_ms: u64,
+}
+
 /// How it stops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -201,6 +228,7 @@ impl Default for Config {
             disk: DiskConfig::default(),
             egress: EgressConfig::default(),
             callbacks: CallbackConfig::default(),
+            alerts: AlertConfig::default(),
             stop: StopConfig::default(),
             log: telemetry::Options::default(),
         }
@@ -229,6 +257,26 @@ impl Default for CallbackConfig {
     fn default() -> Self {
         let Limits { per_host, in_all } = Limits::default();
         Self { per_host, in_all }
+    }
+}
+
+impl Default for AlertConfig {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            namespace: alerts::DEFAULT_NAMESPACE.to_owned(),
+            secret_ref: secrets::DEFAULT.to_owned(),
+            every_ms: u64::try_from(alerts::DEFAULT_EVERY.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl AlertConfig {
+    /// Where alerts go, to be judged by the guard at the start.
+    fn target(&self) -> Option<alerts::Target> {
+        let Self { url, namespace, secret_ref, every_ms } = self.clone();
+        let every = Duration::from_millis(every_ms);
+        (!url.is_empty()).then_some(alerts::Target { url, namespace, secret_ref, every })
     }
 }
 
@@ -319,6 +367,7 @@ impl Config {
                 full_milli: self.disk.full_milli,
             },
             callbacks: Limits { per_host: self.callbacks.per_host, in_all: self.callbacks.in_all },
+            alerts: self.alerts.target(),
             snapshot_every: self.ledger.snapshot_every,
             append_deadline: millis(self.ledger.append_deadline_ms),
             stop_grace: millis(self.stop.grace_ms),
@@ -352,7 +401,9 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_refused_by_name() {
-        for text in ["listne = \"1.2.3.4:5\"", "[disk]\nlow_bites = 5", "[log]\nlevel = \"info\""] {
+        for text in
+            ["listne = \"1.2.3.4:5\"", "[disk]\nlow_bites = 5", "[log]\nlevel = \"info\"", "[alerts]\nsecret = \"x\""]
+        {
             let key = text.rsplit('\n').next().and_then(|line| line.split(' ').next()).expect("a key");
             let error = of(text).expect_err("it is unknown").to_string();
             assert!(error.contains(key), "{error}");
@@ -374,6 +425,18 @@ mod tests {
         for limits in ["per_host = 0", "in_all = 0", "per_host = 5\nin_all = 4", "in_all = 5000"] {
             assert!(of(&format!("[callbacks]\n{limits}")).is_err(), "{limits}");
         }
+    }
+
+    #[test]
+    fn alerts_go_nowhere_unless_a_url_is_named() {
+        assert_eq!(Config::default().alerts.target(), None);
+        let config = of("[alerts]\nurl = \"https://pager.example/x\"\nevery_ms = 500").expect("good");
+        let target = config.alerts.target().expect("somewhere");
+        assert_eq!(
+            (&*target.url, &*target.namespace, &*target.secret_ref),
+            ("https://pager.example/x", "hub", "default")
+        );
+        assert_eq!(target.every, Duration::from_millis(500));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::ledger::handle::Phase;
 use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
 
+use crate::scheduler::outbound::alerts::board::Standing;
+
 use super::App;
 use super::error::ApiResult;
 use super::extract::{Bearer, Json, NoQuery, Query};
@@ -112,7 +114,7 @@ async fn ready(State(app): State<App>, Query(query): Query<Verbosity>) -> Respon
     responses((status = 200, content_type = "application/openmetrics-text", body = String)))]
 async fn figures(State(app): State<App>, bearer: Bearer, _: NoQuery) -> ApiResult<Response> {
     bearer.require_everywhere(Scope::Operate)?;
-    let text = app.metrics.render(&app.ledger).await?;
+    let text = app.metrics.render(&app.ledger, app.alerts.as_deref()).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store")], text).into_response())
 }
@@ -126,6 +128,41 @@ struct Cluster {
     /// What recovery has before it, over all namespaces; shown to tokens with `operate` in all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery: Option<RecoveryView>,
+    /// How telling alerts goes; shown to the same tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alerts: Option<AlertsView>,
+}
+
+/// How telling alerts goes, since the start.
+#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
+#[schema(as = Alerts)]
+struct AlertsView {
+    /// Is `alerts.url` set?
+    configured: bool,
+    /// Host and port of the receiver.
+    to: Option<String>,
+    /// Messages that are not told yet.
+    waiting: usize,
+    #[schema(format = DateTime)]
+    last_told_at: Option<String>,
+    /// Since when nothing is taken, if the last try failed.
+    #[schema(format = DateTime)]
+    failing_since: Option<String>,
+    /// Why the last try failed: `http-500`, `connect`, `timeout`, `secret-missing` and the like.
+    last_error: Option<String>,
+}
+
+fn alerts(app: &App) -> AlertsView {
+    let Some(board) = &app.alerts else { return AlertsView::default() };
+    let Standing { to, waiting, last_told_at, failing_since, last_error } = board.standing();
+    AlertsView {
+        configured: true,
+        to: Some(to),
+        waiting,
+        last_told_at: last_told_at.map(|at| at.to_string()),
+        failing_since: failing_since.map(|at| at.to_string()),
+        last_error,
+    }
 }
 
 /// What recovery has before it.
@@ -180,12 +217,13 @@ async fn cluster(State(app): State<App>, bearer: Bearer, _: NoQuery) -> ApiResul
     bearer.require(Scope::Read)?;
     let boot = app.ledger.ask(|state| state.boot()).await?;
     let published = app.ledger.published();
-    let recovery = match bearer.require_everywhere(Scope::Operate) {
-        Ok(()) => Some(recovery(&app).await?),
-        Err(_) => None,
+    let (recovery, alerts) = match bearer.require_everywhere(Scope::Operate) {
+        Ok(()) => (Some(recovery(&app).await?), Some(alerts(&app))),
+        Err(_) => (None, None),
     };
     Ok(Json(Cluster {
         recovery,
+        alerts,
         mode: "single",
         lineage: published.lineage.to_string(),
         nodes: vec![Node {

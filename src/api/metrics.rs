@@ -21,6 +21,8 @@ use crate::ledger::machine::replay::ReplayPhase;
 use crate::recovery::Recovery;
 use crate::recovery::tally::Tally;
 
+use crate::scheduler::outbound::alerts::board::Board;
+
 use super::error::ApiError;
 
 /// Upper ends in seconds: from half a millisecond to a long-poll.
@@ -62,6 +64,12 @@ struct PhaseLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AlertLabels {
+    kind: &'static str,
+    result: &'static str,
 }
 
 /// What is counted while the hub runs.
@@ -109,8 +117,9 @@ impl Metrics {
     ///
     /// # Errors
     /// When the hub does not answer.
-    pub(in crate::api) async fn render(&self, ledger: &Ledger) -> Result<String, ApiError> {
-        let state = gauges(ledger).await?;
+    pub(in crate::api) async fn render(&self, ledger: &Ledger, alerts: Option<&Board>) -> Result<String, ApiError> {
+        let mut state = gauges(ledger).await?;
+        told(&mut state, alerts);
         let mut text = String::new();
         encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &state))
@@ -157,6 +166,15 @@ impl Gauges {
         self.waiting.set(gauge(standing.waiting));
         self.held.set(gauge(standing.held));
         Ok(())
+    }
+}
+
+/// How telling alerts went.
+fn told(registry: &mut Registry, alerts: Option<&Board>) {
+    let told = Family::<AlertLabels, Counter>::default();
+    registry.register("reach_alerts", "Tries to tell alerts since the start", told.clone());
+    for ((kind, outcome), count) in alerts.map(Board::counts).unwrap_or_default() {
+        told.get_or_create(&AlertLabels { kind: kind.name(), result: outcome.name() }).inc_by(count);
     }
 }
 

@@ -52,6 +52,7 @@ use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::ledger::handle::Ledger;
+use crate::scheduler::outbound::alerts::board::Board;
 use crate::scheduler::outbound::guard::Guard;
 use crate::scheduler::outbound::secrets::Secrets;
 
@@ -102,6 +103,8 @@ pub struct Parts {
     pub secrets: Arc<Secrets>,
     /// Judges the addresses that callers name.
     pub guard: Arc<Guard>,
+    /// How telling alerts goes; `None` if they go nowhere.
+    pub alerts: Option<Arc<Board>>,
 }
 
 /// What every handler needs: cheap to clone, for axum clones it for each call.
@@ -120,6 +123,8 @@ pub struct Shared {
     pub secrets: Arc<Secrets>,
     /// Judges the addresses that callers name.
     pub guard: Arc<Guard>,
+    /// How telling alerts goes.
+    pub alerts: Option<Arc<Board>>,
     /// Compiled schemas.
     pub schemas: Arc<SchemaCache>,
     /// For the bodies of all calls.
@@ -138,10 +143,10 @@ impl App {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { ledger, options, metrics, secrets, guard } = parts;
+        let Parts { ledger, options, metrics, secrets, guard, alerts } = parts;
         let schemas = Arc::new(SchemaCache::default());
         let room = room::Room::new(options.body_memory);
-        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard, schemas, room }))
+        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard, alerts, schemas, room }))
     }
 }
 

@@ -34,6 +34,7 @@ async fn app(folder: &std::path::Path) -> App {
         metrics: Metrics::default(),
         secrets: Arc::new(Secrets::open(folder.join("secrets"), &keys).unwrap()),
         guard: Arc::new(Guard::default()),
+        alerts: None,
     })
 }
 

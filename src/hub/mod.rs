@@ -33,6 +33,7 @@ use crate::ledger::store::keyfile::{self, KeyFileError};
 use crate::ledger::time::Clock;
 use crate::recovery;
 use crate::scheduler::outbound;
+use crate::scheduler::outbound::alerts::{Settings, Target, TargetError};
 use crate::scheduler::outbound::guard::Guard;
 use crate::scheduler::outbound::hosts::Limits as CallbackLimits;
 use crate::scheduler::outbound::secrets::{SecretError, Secrets};
@@ -75,6 +76,8 @@ pub struct Options {
     pub guard: Guard,
     /// How many callbacks may be on their way.
     pub callbacks: CallbackLimits,
+    /// Where alerts go; `None`: nowhere.
+    pub alerts: Option<Target>,
     /// When the disk counts as nearly full and as full.
     pub watermarks: Watermarks,
     /// Events between two snapshots; default 200,000.
@@ -98,6 +101,9 @@ pub enum FirstToken {
 pub const ADMIN_TOKEN_FILE: &str = "admin-token";
 /// Name of the file with the sealed callback secrets.
 pub const SECRETS_FILE: &str = "callback-secrets";
+
+/// Name of the file that says how far alerts were told.
+pub const ALERTS_FILE: &str = "alerts";
 
 /// Why a hub can't start.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +144,9 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// Alerts can't be set up like that.
+    #[error(transparent)]
+    Alerts(#[from] TargetError),
     /// Anything else: our own fault.
     #[error("{0}")]
     Other(String),
@@ -168,6 +177,9 @@ impl Hub {
     /// # Errors
     /// [`StartError`]; nothing was changed but what its text says.
     pub async fn start(options: Options) -> Result<Self, StartError> {
+        // Before anything is opened: a mistake in the configuration touches no folder.
+        let alerts = settled(options.alerts, &options.guard, &options.home)?;
+        let board = alerts.as_ref().map(|alerts| Arc::clone(alerts.board()));
         let (store, keys, folder) = open(options.home, options.store).await?;
         let (running, begin) = prepare(Launch {
             store: Arc::clone(&store),
@@ -185,6 +197,7 @@ impl Hub {
         let calls = outbound::Options {
             grace: options.stop_grace,
             callbacks: options.callbacks,
+            alerts,
             ..outbound::Options::new((*guard).clone(), Arc::clone(&secrets), found.seq)
         };
         let first = (options.first_token, folder);
@@ -203,6 +216,7 @@ impl Hub {
             metrics: Metrics::default(),
             secrets: Arc::clone(&secrets),
             guard: Arc::clone(&guard),
+            alerts: board,
         });
         // Ends by itself when the ledger does.
         tokio::spawn(api::late_schemas::keep_checking(ledger.clone(), Arc::clone(&app.schemas)));
@@ -319,6 +333,14 @@ async fn unopened(late: &mut Option<JoinHandle<Result<(), StartError>>>) -> Fate
 /// A sequencer that ended without a word has panicked: a bug.
 fn gone() -> Fate {
     Fate::Impossible("the sequencer is gone".to_owned())
+}
+
+/// Where alerts go, judged, with their file in the data folder.
+fn settled(target: Option<Target>, guard: &Guard, home: &Home) -> Result<Option<Settings>, TargetError> {
+    let folder = match home {
+        Home::Folder(folder) | Home::Given { folder, .. } => folder,
+    };
+    target.map(|target| target.settle(guard, folder.join(ALERTS_FILE))).transpose()
 }
 
 async fn open(home: Home, options: StoreOptions) -> Result<(Arc<dyn Store>, Keys, PathBuf), StartError> {

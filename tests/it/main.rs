@@ -7,6 +7,7 @@
 
 mod access;
 mod agents;
+mod alerts;
 mod batches;
 mod bounds;
 mod document;

@@ -73,6 +73,7 @@ impl World {
             },
             guard: Guard { loopback: Loopback::Allowed, ..Guard::default() },
             callbacks: Limits::default(),
+            alerts: None,
             watermarks: Watermarks::default(),
             snapshot_every: 200_000,
             append_deadline: std::time::Duration::from_secs(10),

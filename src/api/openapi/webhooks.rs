@@ -2,13 +2,19 @@
 
 use serde_json::{Value, json};
 
+use crate::scheduler::outbound::alerts::rules::Kind;
+
 /// Adds them.
 pub(super) fn document(document: &mut Value) {
     let Some(root) = document.as_object_mut() else { return };
     if let Some(schemas) = root.get_mut("components").and_then(|all| all.get_mut("schemas")) {
         schemas["CallbackMessage"] = message();
+        schemas["AlertMessage"] = alert_message();
     }
-    root.insert("webhooks".to_owned(), json!({"callback": callback(), "dispatch": dispatch(), "cancel": cancel()}));
+    root.insert(
+        "webhooks".to_owned(),
+        json!({"callback": callback(), "alert": alert(), "dispatch": dispatch(), "cancel": cancel()}),
+    );
 }
 
 fn header(name: &str, about: &str) -> Value {
@@ -24,16 +30,73 @@ fn traced(mut parameters: Vec<Value>) -> Vec<Value> {
     parameters
 }
 
+fn signed() -> Vec<Value> {
+    vec![
+        header("webhook-id", "The same on every try: de-duplicate by it."),
+        header("webhook-timestamp", "Unix seconds of this try."),
+        header(
+            "webhook-signature",
+            "`v1,` and base64 of HMAC-SHA-256 over `id.timestamp.body`, one for each active secret, blanks between.",
+        ),
+    ]
+}
+
+fn alert() -> Value {
+    json!({"post": {
+        "summary": "A person is needed, as Standard Webhooks have it, at `alerts.url`",
+        "description": "Sent at least once, until it is answered 2xx, at most ten minutes apart; 400, 413 or 422 three times \
+                        ends it; `Retry-After` is honoured. What happens often in one place is one message.",
+        "parameters": signed(),
+        "requestBody": of("AlertMessage"),
+        "responses": {"2XX": {"description": "Taken"}},
+    }})
+}
+
+fn alert_message() -> Value {
+    let kinds: Vec<String> = Kind::ALL.iter().map(|kind| kind.name().to_owned()).collect();
+    let or_null = |about: &str| json!({"type": ["string", "null"], "description": about});
+    json!({
+        "type": "object", "required": ["type", "timestamp", "data"],
+        "properties": {
+            "type": {"type": "string", "examples": ["alert.dead-letter"]},
+            "timestamp": {"type": "string", "format": "date-time"},
+            "data": {
+                "type": "object",
+                "required": ["kind", "state", "namespace", "capability", "owner", "count", "summary", "why", "first", "last",
+                    "named", "seq", "last_seq", "since", "until", "what_to_do"],
+                "properties": {
+                    "kind": {"type": "string", "description": "New ones may come.", "examples": kinds},
+                    "state": or_null("`firing` or `resolved`, of a condition"),
+                    "namespace": or_null("Where; null for what concerns the whole hub"),
+                    "capability": or_null("Of which capability"),
+                    "owner": or_null("Who looks after it, by the capability's rules"),
+                    "count": {"type": "integer", "description": "How many, gathered in one window"},
+                    "summary": {"type": "string", "description": "For one line of a pager"},
+                    "why": {"type": "string", "description": "Of the first; of a condition, of the last"},
+                    "first": or_null("Id of a task, an agent, a callback, a plan"),
+                    "last": or_null("Id of the last one"),
+                    "named": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
+                    "seq": {"type": "integer", "description": "The first event"},
+                    "last_seq": {"type": "integer"},
+                    "since": {"type": "string", "format": "date-time"},
+                    "until": {"type": "string", "format": "date-time"},
+                    "left_behind": {
+                        "type": "object", "description": "What lost agents left behind",
+                        "required": ["replayed_by_itself", "held"],
+                        "properties": {"replayed_by_itself": {"type": "integer"}, "held": {"type": "integer"}},
+                    },
+                    "what_to_do": {"type": "array", "items": {"type": "string"}, "description": "Commands"},
+                },
+            },
+        },
+    })
+}
+
 fn callback() -> Value {
     json!({"post": {
         "summary": "A callback, as Standard Webhooks have it",
         "description": "Sent at least once, for 24 hours, until it is answered 2xx; 410 ends it; `Retry-After` is honoured.",
-        "parameters": traced(vec![
-            header("webhook-id", "The same on every try: de-duplicate by it."),
-            header("webhook-timestamp", "Unix seconds of this try."),
-            header("webhook-signature", "`v1,` and base64 of HMAC-SHA-256 over `id.timestamp.body`, one for each active \
-                                         secret, blanks between."),
-        ]),
+        "parameters": traced(signed()),
         "requestBody": of("CallbackMessage"),
         "responses": {"2XX": {"description": "Taken"}, "410": {"description": "Send no more"}},
     }})

@@ -87,6 +87,7 @@ pub(crate) fn starting(error: &StartError) -> Code {
         StartError::Listen { source, .. } if source.kind() == ErrorKind::PermissionDenied => Code::Permission,
         StartError::Listen { .. } => Code::Config,
         StartError::Folder { source, .. } => disk(source),
+        StartError::Alerts(_) => Code::Usage,
     }
 }
 

@@ -14,10 +14,12 @@
 //! | [`callback`], [`attempt`], [`hosts`] | callbacks: what is due, one try, whose turn it is |
 //! | [`message`], [`signature`] | pure: a callback's bytes and their signatures |
 //! | [`secrets`] | the sealed file of signing secrets |
+//! | [`alerts`] | what wants a person: gathered from the ledger, signed, told |
 //!
 //! Deliberately absent: retry rules. When a push or a callback is tried again is the ledger's decision.
 
 pub mod address;
+pub mod alerts;
 pub mod answer;
 mod attempt;
 mod callback;
@@ -42,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ledger::handle::Ledger;
 use crate::ledger::ids::Seq;
 use crate::ledger::time::Timestamp;
+use alerts::Reader;
 use callback::Sender;
 use cancels::Cancels;
 use dispatcher::Dispatcher;
@@ -66,6 +69,8 @@ pub struct Options {
     pub callbacks: hosts::Limits,
     /// The last event before this start: what was handed over by then counts as sent (semantics 8).
     pub sent_before: Seq,
+    /// Where alerts go; `None`: nowhere.
+    pub alerts: Option<alerts::Settings>,
     /// What is on its way at a stop gets so long (proof 3.10); default [`DEFAULT_GRACE`].
     pub grace: Duration,
 }
@@ -75,7 +80,7 @@ impl Options {
     #[must_use]
     pub fn new(guard: Guard, secrets: Arc<Secrets>, sent_before: Seq) -> Self {
         let (lookup, callbacks) = (Arc::new(SystemLookup), hosts::Limits::default());
-        Self { guard, lookup, secrets, callbacks, sent_before, grace: DEFAULT_GRACE }
+        Self { guard, lookup, secrets, callbacks, sent_before, alerts: None, grace: DEFAULT_GRACE }
     }
 }
 
@@ -104,6 +109,10 @@ pub fn spawn(ledger: &Ledger, options: Options) -> Result<Handle, SetupError> {
     };
     workers.spawn(dispatcher.run());
     workers.spawn(Cancels { ledger: ledger.clone(), http: http.clone(), stop: stop.clone(), grace }.run());
+    if let Some(settings) = options.alerts {
+        let (ledger, http, secrets) = (ledger.clone(), http.clone(), Arc::clone(&options.secrets));
+        workers.spawn(Reader { ledger, http, secrets, settings, stop: stop.clone() }.run());
+    }
     let sender = Sender {
         ledger: ledger.clone(),
         http: http.clone(),

@@ -299,10 +299,15 @@ fn newest(entry: &Entry) -> Option<CallbackSecret> {
     entry.held.first().and_then(|held| CallbackSecret::parse(&held.secret))
 }
 
-fn check_name(name: &str) -> Result<(), SecretRefusal> {
-    let fits = (1..=64).contains(&name.len());
+/// Can a secret have that name?
+#[must_use]
+pub fn is_name(name: &str) -> bool {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-    if fits && plain { Ok(()) } else { Err(SecretRefusal::Name) }
+    (1..=64).contains(&name.len()) && plain
+}
+
+fn check_name(name: &str) -> Result<(), SecretRefusal> {
+    if is_name(name) { Ok(()) } else { Err(SecretRefusal::Name) }
 }
 
 fn draw() -> Result<CallbackSecret, SecretError> {

@@ -1,5 +1,6 @@
 //! The workers against a real ledger in memory and receivers on local sockets.
 
+mod alerts;
 mod callbacks;
 mod pushes;
 
