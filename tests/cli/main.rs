@@ -1,6 +1,7 @@
 //! The `reach` binary as people and scripts meet it: what it prints where, and how it ends.
 
 mod advice;
+mod alerts;
 mod damage;
 mod demo;
 mod examples;

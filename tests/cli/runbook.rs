@@ -148,6 +148,7 @@ fn every_part_of_the_runbook_is_pasted_by_a_test() {
             "A downstream was broken for an hour, and 40,000 tasks are dead letters",
             "Agents are to be upgraded, one after the other",
             "A task is slow",
+            "Be told",
         ]
     );
     assert!(parts(&page()).iter().all(|(_, commands)| !commands.is_empty()));
@@ -242,4 +243,11 @@ fn a_task_is_slow() {
     until(scene.hub(), &slow, "slow-reach");
     let Some(said) = scene.paste("A task is slow") else { return };
     holds(&said, &["slow-reach", "ocr-1 may still be working on it", "healthy", "queued", "task-dead-lettered"]);
+}
+
+#[test]
+fn be_told() {
+    let scene = Scene::set();
+    let Some(said) = scene.paste("Be told") else { return };
+    holds(&said, &["[alerts]", "https://pager.example/hooks/reach", "every_ms = 10000", "whsec_"]);
 }

@@ -68,6 +68,31 @@ impl Orphans {
     }
 }
 
+/// How telling alerts goes; shown to whoever may operate everywhere, else null.
+struct Alerts(Value);
+
+impl Alerts {
+    fn of(cluster: &Value) -> Self {
+        Self(cluster.get("alerts").cloned().unwrap_or(Value::Null))
+    }
+
+    /// Nothing where none go anywhere.
+    fn line(&self) -> Vec<String> {
+        if self.0.get("configured") != Some(&Value::Bool(true)) {
+            return Vec::new();
+        }
+        let at = field(&self.0, "/last_told_at");
+        let last = if at == "-" { "none told since the start".to_owned() } else { format!("last told at {at}") };
+        vec![format!("to {}, {last}, {} waiting", field(&self.0, "/to"), field(&self.0, "/waiting"))]
+    }
+
+    fn in_vain(&self) -> Option<(String, String)> {
+        let why = self.0.get("last_error").and_then(Value::as_str)?;
+        let what = format!("alerts can't be told: {why}, since {}", field(&self.0, "/failing_since"));
+        Some((what, "reach config --effective".to_owned()))
+    }
+}
+
 /// Asks, shows, and points.
 pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
     let client = &context.client;
@@ -89,6 +114,7 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
         }
     }
     let replays = open_plans(client).await?;
+    let alerts = Alerts::of(&client.get(&["v1", "cluster"], &[]).await?);
     let callbacks = client.list(&["v1", "callbacks"], &[], MOST).await?;
     let has_failed = |callback: &&Value| {
         field(callback, "/state") == "due" && callback.get("attempts").and_then(Value::as_u64).is_some_and(|n| n > 0)
@@ -103,15 +129,16 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
     let troubled: Vec<&Heap> = callbacks.iter().chain(Some(&failing)).collect();
     let mut look_at = look_at(&agents, &tasks, &troubled, moments::now());
     look_at.extend(after_an_incident(orphans, &replays));
+    look_at.extend(alerts.in_vain());
     match context.format {
         Format::Json => output::json(&json!({
             "phase": ready, "agents": counts(&agents), "tasks": counts(&tasks), "callbacks": counts(&callbacks),
-            "orphans": {"waiting": orphans.waiting, "held": orphans.held, "more": orphans.more == More::Yes}, "replays": replays,
+            "orphans": {"waiting": orphans.waiting, "held": orphans.held, "more": orphans.more == More::Yes}, "replays": replays, "alerts": alerts.0,
             "look_at": look_at.iter().map(|(what, command)| json!({"what": what, "command": command})).collect::<Vec<_>>(),
         })),
         Format::Table => {
             let plans: Vec<String> = replays.iter().map(told).collect();
-            show(&ready, [&agents, &tasks, &callbacks], &plans);
+            show(&ready, [&agents, &tasks, &callbacks], &[("replays", plans), ("alerts", alerts.line())]);
             point_at(&look_at);
         }
     }
@@ -188,7 +215,7 @@ fn counts(heaps: &[Heap]) -> Value {
     Value::Object(heaps.iter().map(one).collect::<Map<String, Value>>())
 }
 
-fn show(ready: &str, heaps: [&[Heap]; 3], plans: &[String]) {
+fn show(ready: &str, heaps: [&[Heap]; 3], more: &[(&str, Vec<String>)]) {
     let now = moments::now();
     let mut rows = vec![("hub".to_owned(), ready.to_owned())];
     for (what, heaps) in ["agents", "tasks", "callbacks"].into_iter().zip(heaps) {
@@ -203,8 +230,10 @@ fn show(ready: &str, heaps: [&[Heap]; 3], plans: &[String]) {
             rows.push((name, format!("{:<17} {}{oldest}", heap.name, heap.counted())));
         }
     }
-    for (n, plan) in plans.iter().enumerate() {
-        rows.push((if n == 0 { "replays".to_owned() } else { String::new() }, plan.clone()));
+    for (what, lines) in more {
+        for (n, line) in lines.iter().enumerate() {
+            rows.push((if n == 0 { (*what).to_owned() } else { String::new() }, line.clone()));
+        }
     }
     output::card(&rows);
 }
@@ -300,6 +329,20 @@ mod tests {
         let heap = |count, more| Heap { name: "succeeded".to_owned(), count, more, oldest: None };
         assert_eq!((heap(200, More::Yes).counted(), heap(200, More::No).counted()), ("over 200".into(), "200".into()));
         assert_eq!(heap(200, More::Yes).of("task"), "over 200 tasks");
+    }
+
+    #[test]
+    fn alerts_that_go_nowhere_are_no_line_and_those_in_vain_need_a_look() {
+        let of = |alerts: Value| Alerts::of(&json!({"alerts": alerts}));
+        for nowhere in [Alerts::of(&json!({})), of(json!({"configured": false}))] {
+            assert_eq!((nowhere.line(), nowhere.in_vain()), (Vec::new(), None));
+        }
+        let some = of(json!({"configured": true, "to": "pager:443", "waiting": 2, "last_told_at": null,
+            "failing_since": "2026-01-01T00:00:00Z", "last_error": "http-500"}));
+        assert_eq!(some.line(), ["to pager:443, none told since the start, 2 waiting"]);
+        let (what, with) = some.in_vain().expect("a look");
+        assert_eq!(what, "alerts can't be told: http-500, since 2026-01-01T00:00:00Z");
+        assert_eq!(with, "reach config --effective");
     }
 
     #[test]
