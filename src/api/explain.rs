@@ -424,7 +424,14 @@ pub(super) async fn explain_route(
         .ask_planner::<Scheduler, _>(move |state, scheduler| {
             let needs = Needs::of_submission(&namespace, &made, Some(token.clone()));
             let affine = scheduler.affinity().holder(&namespace, made.session.as_ref());
-            let question = Question { needs: &needs, preferred: made.preferred_agent.as_ref(), affine, avoid: None };
+            let question = Question {
+                needs: &needs,
+                preferred: made.preferred_agent.as_ref(),
+                affine,
+                avoid: None,
+                expected: None,
+                now: scheduler.now(),
+            };
             permitted(state, &namespace, &token, scheduler.explain(state, &question))
         })
         .await?

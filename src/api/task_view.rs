@@ -233,11 +233,11 @@ pub(super) fn waits(task: &Task) -> Option<serde_json::Value> {
         }
         Status::Retrying { until } => Some(json!({"for": "retry", "until": until.to_string()})),
         Status::Orphaned { cause, .. } => {
-            let awaited = match task.spec.orphan {
+            let expected = match task.spec.orphan {
                 OrphanPolicy::Replay => "replay",
                 OrphanPolicy::Hold => "agent-or-operator",
             };
-            Some(json!({"for": awaited, "cause": render::orphan_cause(*cause)}))
+            Some(json!({"for": expected, "cause": render::orphan_cause(*cause)}))
         }
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => None,
     }

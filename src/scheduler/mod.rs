@@ -15,7 +15,7 @@
 //! | [`vitals`] | what agents feel like: reported load, open claims, latencies, failure rate |
 //! | [`queue`] | who goes next: class, then caller, then first in first out |
 //! | [`roster`] | who offers what and has room now |
-//! | [`affinity`] | which agent works for a session now |
+//! | [`affinity`], [`last_holders`] | which agent works for a session now; which did last |
 //! | [`slow_start`] | how fast an agent that came back gets work again |
 //! | [`ramp`] | how fast a backlog found at boot is handed out |
 //! | [`routing`] | who serves a task, and why not the others |
@@ -25,6 +25,7 @@
 //! Deliberately absent: clocks, chance and I/O. Heartbeat *times* are recovery's.
 
 pub mod affinity;
+pub mod last_holders;
 pub mod outbound;
 pub mod plan;
 pub mod queue;
@@ -36,6 +37,8 @@ pub mod vitals;
 
 #[cfg(test)]
 mod affinity_tests;
+#[cfg(test)]
+mod overdue_tests;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

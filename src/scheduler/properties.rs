@@ -27,8 +27,14 @@ fn pool() -> PoolNo {
 }
 
 fn insert(queue: &mut Queue, n: u64, lane: u8, class: Qos, caller: u8) -> LaneNo {
-    let key =
-        LaneKey { id: LaneId([lane; 16]), schemas: SchemaVerdicts::default(), caller: None, suspect: Suspect::No };
+    let key = LaneKey {
+        id: LaneId([lane; 16]),
+        schemas: SchemaVerdicts::default(),
+        caller: None,
+        suspect: Suspect::No,
+        avoid: None,
+        session: None,
+    };
     let entry = Entry {
         task: id(n),
         namespace: namespace(),

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::ledger::ids::{FairnessKey, Namespace, ReachId, TokenId};
+use crate::ledger::ids::{AgentId, FairnessKey, Namespace, ReachId, SessionId, TokenId};
 use crate::ledger::machine::task::LaneId;
 use crate::ledger::machine::task::spec::{Qos, SchemaVerdicts};
 use crate::scheduler::roster::PoolNo;
@@ -62,6 +62,10 @@ pub struct LaneKey {
     pub caller: Option<TokenId>,
     /// Suspects wait apart: other rules hold for them (semantics 9).
     pub suspect: Suspect,
+    /// Who failed them last: others may be waited for (R-SCH-5).
+    pub avoid: Option<AgentId>,
+    /// The session of tasks that come back, by a replay, a retry or a redrive: its agent may be waited for (R-REC-3).
+    pub session: Option<SessionId>,
 }
 
 /// A lane, numbered within one run.

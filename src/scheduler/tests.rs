@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::ledger::ids::{AgentId, Digest, FairnessKey, ReachId, TokenId};
 use crate::ledger::machine::agent::{Declaration, Offer, Strategy};
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::task::spec::{BodyRef, Qos, SchemaVerdicts, SlowPolicy, Submission};
+use crate::ledger::machine::task::spec::{BodyRef, Qos, SchemaVerdicts, Submission};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::planner::{CLAIM_BYTES, Load, Note, Planner, TASK_BYTES, answer_bytes};
 use crate::ledger::time::Millis;
@@ -316,44 +316,6 @@ fn semantics_9_the_suspect_of_an_older_process_keeps_nobody_from_its_successor()
 }
 
 #[test]
-fn r_sch_11_an_agent_with_an_overdue_task_gets_no_more_of_the_capability_while_another_can_serve() {
-    let mut world = World::new();
-    world.register("a", declaration(3));
-    let late = world.submit(|spec| (spec.slow_reach, spec.work_timeout) = (SlowPolicy::Wait, Millis(1_000)));
-    world.cycle();
-    world.ack(late);
-    world.pass(1_000);
-    assert_eq!(world.state.task(late).unwrap().status.kind(), StatusKind::SlowReach);
-    world.register("b", declaration(3));
-    world.submit_some(4, |_| {});
-    assert_eq!(agents(&world.cycle()), ["b", "b", "b", "a"], "beside an overdue one only when nobody else can");
-    world.complete(late);
-    world.submit(|_| {});
-    assert_eq!(agents(&world.cycle()), ["a"], "its word clears it");
-}
-
-#[test]
-fn r_sch_11_what_is_overdue_is_found_again_after_a_start_and_is_not_its_successors() {
-    let mut world = World::new();
-    world.register("a", declaration(3));
-    let late = world.submit(|spec| (spec.slow_reach, spec.work_timeout) = (SlowPolicy::Wait, Millis(1_000)));
-    world.cycle();
-    world.ack(late);
-    world.pass(1_000);
-    world.register("b", declaration(1));
-    world.scheduler.rebuild(&world.state, world.now);
-    world.submit(|_| {});
-    assert_eq!(agents(&world.cycle()), ["b"]);
-    world.register("a", declaration(3));
-    world.submit(|_| {});
-    assert_eq!(
-        agents(&world.cycle()),
-        ["a", "a"],
-        "a new process owes nothing: the orphan comes back and the new one comes"
-    );
-}
-
-#[test]
 fn a_refused_proposal_gives_back_slot_demand_and_place() {
     let mut world = World::new();
     world.register("a", pull(5));
@@ -425,6 +387,28 @@ fn latencies_and_failures_are_observed_by_agent() {
     assert!((40..=45).contains(&pulse.ack.percentile(50).unwrap().0));
     assert!((200..=225).contains(&pulse.work.percentile(99).unwrap().0));
     assert_eq!(pulse.outcomes.failure_milli(), Some(0));
+}
+
+#[test]
+fn only_a_loss_is_a_failure_of_the_agent_not_a_drain_a_goodbye_or_a_successor() {
+    let failures = |leave: fn(&mut World)| {
+        let mut world = World::new();
+        world.register("a", declaration(5));
+        for _ in 0..2 {
+            let task = world.submit(|_| {});
+            world.cycle();
+            world.ack(task);
+        }
+        leave(&mut world);
+        let orphaned = |id: &StatusKind| *id == StatusKind::Orphaned;
+        let kinds: Vec<_> = world.state.tasks().values().map(|task| task.status.kind()).collect();
+        assert!(kinds.iter().all(orphaned), "{kinds:?}");
+        world.scheduler.vitals().of(&key("a")).unwrap().outcomes.failure_milli()
+    };
+    assert_eq!(failures(|world| world.lose("a")), Some(1_000));
+    assert_eq!(failures(|world| world.drain("a")), None);
+    assert_eq!(failures(|world| world.leave("a")), None);
+    assert_eq!(failures(|world| world.register("a", declaration(5))), None);
 }
 
 #[test]

@@ -163,6 +163,7 @@ pub struct Pulse {
     load: Option<(Load, Timestamp)>,
     foreign: u32,
     limit: Option<u32>,
+    asked_at: Option<Timestamp>,
     claims: BTreeMap<ClaimId, Claim>,
     /// From dispatch to acknowledgement.
     pub ack: Latency,
@@ -191,6 +192,13 @@ impl Pulse {
     #[must_use]
     pub const fn limit(&self) -> Option<u32> {
         self.limit
+    }
+
+    /// When it last asked for work, or did what is followed by asking: it registered, or ended a task. After a start of
+    /// the hub everyone counts as having asked just then.
+    #[must_use]
+    pub const fn asked_at(&self) -> Option<Timestamp> {
+        self.asked_at
     }
 
     /// Tasks that open claims of that process still take.
@@ -237,6 +245,17 @@ impl Vitals {
     /// Sets how many tasks the agent may have in flight while it warms up.
     pub fn set_limit(&mut self, agent: &AgentKey, limit: Option<u32>) {
         self.pulse(agent).limit = limit;
+    }
+
+    /// It asked for work, or is about to.
+    pub fn asked(&mut self, agent: &AgentKey, now: Timestamp) {
+        self.pulse(agent).asked_at = Some(now);
+    }
+
+    /// A process began: what the one before it reported is not its load.
+    pub fn begun(&mut self, agent: &AgentKey, now: Timestamp) {
+        let pulse = self.pulse(agent);
+        (pulse.load, pulse.foreign, pulse.asked_at) = (None, 0, Some(now));
     }
 
     /// A pull agent waits for at most `max` tasks.

@@ -8,7 +8,7 @@ use crate::ledger::ids::{
 };
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{
-    CapabilityKind, Declaration, MAX_PENDING, Offer, ProgressRule, Sensitive, Transport,
+    CapabilityKind, Declaration, DrainMode, MAX_PENDING, Offer, ProgressRule, Sensitive, Transport,
 };
 use crate::ledger::machine::command::{Command, Proposal, Report, Retryable, Word};
 use crate::ledger::machine::decision::{Answer, Rejection};
@@ -365,6 +365,17 @@ impl World {
         let failure = Failure { class: FailureClass::Business, code: Arc::from("no"), message: None };
         let word = Word::Fail { failure, digest: Digest::default(), retryable: Retryable::Yes, retry_after: None };
         self.report(task, word);
+    }
+
+    pub(crate) fn drain(&mut self, agent: &str) {
+        let agent = AgentId::new(agent).unwrap();
+        self.by(Actor::Hub, Command::DrainAgent { agent, mode: DrainMode::HandOver, grace: Millis(0), reason: None });
+    }
+
+    pub(crate) fn leave(&mut self, agent: &str) {
+        let incarnation = self.incarnation(agent);
+        let agent = AgentId::new(agent).unwrap();
+        self.by(Actor::Hub, Command::AgentOffline { agent, incarnation });
     }
 
     pub(crate) fn lose(&mut self, agent: &str) {

@@ -26,6 +26,7 @@ mod redrives;
 mod repeats;
 mod replay_runs;
 mod replays;
+mod standbys;
 mod starts;
 mod submission;
 mod tokens;

@@ -194,7 +194,7 @@ async fn a_place_in_line_is_given_up_once_the_body_leaves() {
     let outgoing = Outgoing { until_sent: Some(Box::new(place)), ..request(&receiver.url("/")) };
     let sending = tokio::spawn(async move { client.post(outgoing).await });
     receiver.next().await;
-    assert_eq!(line.available_permits(), 1, "while the answer is still awaited");
+    assert_eq!(line.available_permits(), 1, "while the answer is still expected");
     sending.abort();
 }
 

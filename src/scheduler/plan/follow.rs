@@ -6,7 +6,7 @@ use crate::ledger::ids::{AgentKey, Capability, Incarnation, ReachId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::task::status::Status;
+use crate::ledger::machine::task::status::{OrphanCause, Status};
 use crate::ledger::time::Timestamp;
 use crate::scheduler::plan::{Scheduler, Settled};
 use crate::scheduler::roster::SeatNo;
@@ -33,15 +33,21 @@ impl Scheduler {
         let task = state.task(id);
         let is_queued = task.is_some_and(|task| matches!(task.status, Status::Queued { .. }));
         self.measure(event, id);
+        self.notice_crash(state, event, id);
         if !is_queued {
             self.settle(id, Settled::Decided);
             self.dequeue(id);
         }
+        let is_ack = matches!(event.body, EventBody::TaskAcknowledged(_));
+        let worker = self.holder_of(id).filter(|_| is_ack).cloned();
         self.hold(state, event, id);
-        self.affinity.follow(id, task);
+        self.affinity.follow(state, id, event.at);
+        if let (Some(worker), Some(task)) = (worker, task) {
+            self.affinity.passed_by(state, task, (&worker, event.at));
+        }
         let Some(task) = task.filter(|_| is_queued && !self.pending.contains_key(&id)) else { return };
         if self.queue.place(id).is_none() {
-            self.enqueue(task, None);
+            self.enqueue(state, task, None);
         } else if matches!(event.body, EventBody::TaskSchemaChecked(_)) {
             self.move_lane(state, id);
         }
@@ -149,14 +155,36 @@ impl Scheduler {
                     self.vitals.acknowledged(&holding.agent, event.at.since(at));
                 }
             }
-            EventBody::TaskSucceeded(_) => self.vitals.ended(&holding.agent, Outcome::Succeeded, worked),
+            EventBody::TaskSucceeded(_) => {
+                self.vitals.ended(&holding.agent, Outcome::Succeeded, worked);
+                self.vitals.asked(&holding.agent, event.at);
+            }
             EventBody::TaskFailed(_) | EventBody::TaskAttemptFailed(_) => {
                 self.vitals.ended(&holding.agent, Outcome::Failed, worked);
+                // What it never began says nothing: it may have claimed and died.
+                if worked.is_some() {
+                    self.vitals.asked(&holding.agent, event.at);
+                }
             }
-            EventBody::TaskOrphaned(_) => {
+            EventBody::TaskOrphaned(body) if is_failure(body.cause) => {
                 self.vitals.ended(&holding.agent, Outcome::Failed, None);
             }
             _ => {}
+        }
+    }
+
+    /// Whose task it was until this event.
+    pub(super) fn holder_of(&self, id: ReachId) -> Option<&AgentKey> {
+        self.holdings.get(&id).map(|holding| &holding.agent)
+    }
+}
+
+/// Only a loss is its agent's failure: who says goodbye, drains or has a successor did nothing wrong (semantics 9).
+const fn is_failure(cause: OrphanCause) -> bool {
+    match cause {
+        OrphanCause::AgentLost => true,
+        OrphanCause::AgentLeft | OrphanCause::AgentReplaced | OrphanCause::AgentDrained | OrphanCause::LossAccepted => {
+            false
         }
     }
 }

@@ -8,6 +8,7 @@
 //! Proposals count before they are decided: they take slot, demand and turn at once, and give them back when refused.
 
 mod follow;
+mod held_back;
 mod warm;
 
 use std::any::Any;
@@ -32,6 +33,7 @@ use crate::scheduler::routing::{Finding, Needs, Question, RouteReport, route, su
 use crate::scheduler::slow_start::SlowStarts;
 use crate::scheduler::vitals::{Taken, Vitals};
 use follow::Holding;
+use held_back::{Hold, comes_back, is_held};
 
 /// A proposal that is not yet decided.
 #[derive(Debug)]
@@ -63,7 +65,7 @@ pub struct Scheduler {
     pending: BTreeMap<ReachId, Pending>,
     dirty_seats: BTreeSet<SeatNo>,
     dirty_lanes: BTreeSet<LaneNo>,
-    held_back: BTreeSet<LaneNo>,
+    held_back: BTreeMap<LaneNo, Hold>,
     set_aside: BTreeMap<LaneNo, Timestamp>,
     ramp: Option<Ramp>,
     boot_order: u64,
@@ -84,6 +86,12 @@ impl Scheduler {
         &self.vitals
     }
 
+    /// When it was last asked to plan.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// Tasks that wait.
     #[must_use]
     pub fn queued(&self) -> usize {
@@ -102,7 +110,7 @@ impl Scheduler {
     #[must_use]
     pub fn explain_task(&self, state: &State, task: &Task) -> RouteReport {
         let needs = Needs::of_task(task);
-        self.explain(state, &self.wishes(&needs, task))
+        self.explain(state, &self.wishes(state, &needs, task))
     }
 
     /// Which agent works for which session.
@@ -111,17 +119,21 @@ impl Scheduler {
         &self.affinity
     }
 
-    fn wishes<'a>(&'a self, needs: &'a Needs, task: &'a Task) -> Question<'a> {
+    fn wishes<'a>(&'a self, state: &State, needs: &'a Needs, task: &'a Task) -> Question<'a> {
+        let affine = self.affinity.holder(&task.namespace, task.spec.session.as_ref());
         Question {
             needs,
             preferred: task.spec.preferred_agent.as_ref(),
-            affine: self.affinity.holder(&task.namespace, task.spec.session.as_ref()),
+            affine,
             avoid: task.avoid.as_ref(),
+            expected: affine.filter(|_| comes_back(state, task)),
+            now: self.now,
         }
     }
 
     fn touch(&mut self, state: &State, key: &AgentKey) {
         let Some(agent) = state.agent(key) else { return };
+        self.notice_return(state, agent);
         let (no, changed) = self.roster.refresh(agent, self.vitals.of(key));
         if self.roster.desk(no).is_some_and(|desk| desk.seat.room() > 0) {
             self.dirty_seats.insert(no);
@@ -149,11 +161,11 @@ impl Scheduler {
         if let Some(ticket) = self.dequeue(id)
             && let Some(task) = state.task(id)
         {
-            self.enqueue(task, Some(ticket.order));
+            self.enqueue(state, task, Some(ticket.order));
         }
     }
 
-    fn enqueue(&mut self, task: &Task, order: Option<u64>) {
+    fn enqueue(&mut self, state: &State, task: &Task, order: Option<u64>) {
         let pool = self.roster.open_pool(&task.namespace, &task.spec.capability);
         let choosy = self.roster.pool(pool).is_some_and(|pool| pool.is_choosy());
         let caller = task.submitter.clone().filter(|_| choosy);
@@ -162,6 +174,8 @@ impl Scheduler {
             schemas: task.schemas.clone(),
             caller: caller.clone(),
             suspect: Suspect::of(task),
+            avoid: task.avoid.clone(),
+            session: task.spec.session.clone().filter(|_| comes_back(state, task)),
         };
         let entry = Entry {
             task: task.id(),
@@ -216,7 +230,7 @@ impl Scheduler {
         if let Some(task) = state.task(id)
             && matches!(task.status, Status::Queued { .. })
         {
-            self.enqueue(task, Some(pending.ticket.order));
+            self.enqueue(state, task, Some(pending.ticket.order));
             // Not at once again: what was refused for a reason that is not seen here would be refused for ever.
             if let Some(place) = self.queue.place(id) {
                 self.set_aside.insert(place.lane, self.now.after(STEP));
@@ -236,6 +250,7 @@ impl Scheduler {
             let fits = |no: LaneNo, lane: &Lane| {
                 !skip.contains(&no)
                     && !self.set_aside.contains_key(&no)
+                    && !is_held(&self.held_back, no, (&self.roster, self.now))
                     && exclusion(&lane.needs, &desk.seat, offer).is_none()
             };
             for (class, best) in CLASSES.into_iter().zip(heads.iter_mut()) {
@@ -264,15 +279,16 @@ impl Scheduler {
                 continue;
             };
             let strategy = self.roster.pool(pool)?.strategy();
-            match survey(&self.wishes(&needs, task), strategy, &self.roster.providers(pool)) {
+            match survey(&self.wishes(state, &needs, task), strategy, &self.roster.providers(pool)) {
                 Finding::Serve { winner, positions, explanation } => {
                     let seat = self.roster.seat_at(pool, winner)?;
                     self.roster.set_positions(pool, positions);
                     self.roster.adjust(no, |desk| desk.floor.picked(pick.class, pick.waiting));
                     return self.propose(task, seat, explanation);
                 }
-                Finding::HoldBack => {
-                    self.held_back.insert(pick.lane);
+                Finding::HoldBack { until, expected } => {
+                    let expected = expected.and_then(|place| self.roster.seat_at(pool, place));
+                    self.held_back.insert(pick.lane, Hold { until, expected });
                     skip.insert(pick.lane);
                 }
                 Finding::Nobody => {
@@ -290,6 +306,7 @@ impl Scheduler {
         let claim = match delivery {
             Delivery::Pull => {
                 let bytes = answer_bytes(&task.spec, task.progress.as_deref());
+                self.vitals.asked(&agent, self.now);
                 self.vitals.take_demand(&agent, incarnation, bytes)
             }
             Delivery::Push => None,
@@ -338,15 +355,6 @@ impl Scheduler {
         }
         allowance == Some(0)
     }
-
-    fn wake_lanes(&mut self, now: Timestamp) {
-        self.dirty_lanes.append(&mut self.held_back);
-        let due: Vec<LaneNo> = self.set_aside.iter().filter(|(_, at)| **at <= now).map(|(lane, _)| *lane).collect();
-        for lane in due {
-            self.set_aside.remove(&lane);
-            self.dirty_lanes.insert(lane);
-        }
-    }
 }
 
 /// What became of a proposal.
@@ -365,6 +373,10 @@ impl Planner for Scheduler {
         *self = Self::new();
         for (key, agent) in state.agents() {
             self.resume_warm_up(agent, now);
+            if agent.is_open() {
+                // Nobody has asked yet: whoever is faster is not for that the better one.
+                self.vitals.asked(key, now);
+            }
             self.touch(state, key);
         }
         let mut waiting = Vec::new();
@@ -374,7 +386,7 @@ impl Planner for Scheduler {
             } else if let Some(lease) = task.status.lease() {
                 let agent = AgentKey { namespace: task.namespace.clone(), agent_id: lease.agent.clone() };
                 self.begin_holding(state, task, agent, now);
-                self.affinity.follow(task.id(), Some(task));
+                self.affinity.follow(state, task.id(), now);
                 if let Some(holding) = self.holdings.get_mut(&task.id()) {
                     holding.dispatched_at = None;
                 }
@@ -382,7 +394,7 @@ impl Planner for Scheduler {
         }
         waiting.sort_unstable();
         for task in waiting.into_iter().filter_map(|(_, id)| state.task(id)) {
-            self.enqueue(task, None);
+            self.enqueue(state, task, None);
         }
         self.boot_order = self.queue.next_order();
         self.boot_left = self.queue.len();
@@ -392,7 +404,7 @@ impl Planner for Scheduler {
 
     fn observe(&mut self, state: &State, event: &Event) {
         if let Some(agent) = key_of(event.namespace.as_ref(), &event.body) {
-            self.notice_return(state, event, &agent);
+            self.notice_process(event, &agent);
             self.touch(state, &agent);
         }
         if event.body.callback_subject().is_none()
@@ -413,11 +425,13 @@ impl Planner for Scheduler {
             Note::ClaimOpened { claim, agent, incarnation, max } => {
                 if state.agent(agent).is_some() {
                     self.vitals.open_claim(*claim, agent, *incarnation, *max);
+                    self.vitals.asked(agent, now);
                     self.touch(state, agent);
                 }
             }
             Note::ClaimClosed { claim } => {
                 if let Some(agent) = self.vitals.close_claim(*claim) {
+                    self.vitals.asked(&agent, now);
                     self.touch(state, &agent);
                 }
             }
@@ -427,6 +441,7 @@ impl Planner for Scheduler {
 
     fn plan(&mut self, state: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
         self.now = now;
+        self.affinity.expire(now);
         // A proposal that was neither applied nor refused was never made.
         for id in self.pending.keys().copied().collect::<Vec<_>>() {
             self.take_back(state, id);
@@ -469,7 +484,7 @@ impl Planner for Scheduler {
     fn wake_at(&self, _state: &State, now: Timestamp) -> Option<Timestamp> {
         let is_busy = !self.dirty_seats.is_empty() || !self.dirty_lanes.is_empty();
         let ramped = self.ramp.filter(|_| is_busy && self.boot_left > 0).map(|_| now.after(STEP));
-        self.set_aside.values().copied().chain(ramped).chain(self.warming.next_at()).min()
+        self.set_aside.values().copied().chain(ramped).chain(self.warming.next_at()).chain(self.held_until()).min()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -1,24 +1,49 @@
-//! Slow start toward agents that came back (R-REC-6): the planner's part.
+//! Slow start toward agents that came back (R-REC-6), and what else a new process begins with: the planner's part.
 
-use crate::ledger::ids::AgentKey;
+use crate::ledger::ids::{AgentKey, ReachId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::Agent;
 use crate::ledger::machine::event::{Event, EventBody};
+use crate::ledger::machine::task::status::OrphanCause;
 use crate::ledger::time::Timestamp;
 use crate::scheduler::plan::Scheduler;
 use crate::scheduler::routing::candidate::Reason;
 use crate::scheduler::slow_start::SlowStart;
 
 impl Scheduler {
-    /// An event of an agent, before its seat is brought up to date: was it silent until now?
-    pub(super) fn notice_return(&mut self, state: &State, event: &Event, key: &AgentKey) {
-        if !matches!(event.body, EventBody::AgentHealthy(_) | EventBody::AgentRegistered(_)) {
-            return;
-        }
-        let seat = self.roster.number(key).and_then(|no| self.roster.desk(no));
+    /// Before an agent's seat is brought up to date: was it silent until now? Asked of the seat and not of an event: the
+    /// first event of a step that concerns the agent brings it up to date, and that may be a task's.
+    pub(super) fn notice_return(&mut self, state: &State, agent: &Agent) {
+        let seat = self.roster.number(&agent.key).and_then(|no| self.roster.desk(no));
         let was_silent = seat.is_some_and(|desk| matches!(desk.seat.closed, Some(Reason::Lost | Reason::Unhealthy)));
-        if let Some(agent) = state.agent(key).filter(|agent| was_silent && agent.is_open()) {
+        if was_silent && agent.is_open() {
+            self.warm_up(agent, state.at(), state.at());
+        }
+    }
+
+    /// An event of a task, before its holder changes: a process that another replaced left begun work behind. It
+    /// crashed, and its successor is as cold as one that was silent.
+    pub(super) fn notice_crash(&mut self, state: &State, event: &Event, id: ReachId) {
+        let EventBody::TaskOrphaned(body) = &event.body else { return };
+        let holder = self.holder_of(id).filter(|_| body.cause == OrphanCause::AgentReplaced);
+        if let Some(agent) = holder.and_then(|key| state.agent(key)).filter(|agent| agent.is_open()) {
             self.warm_up(agent, event.at, event.at);
+        }
+    }
+
+    /// What an agent's event says of its process: what the former one reported and knew is gone.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "asks which events begin or end a process; the rest do not")]
+    pub(super) fn notice_process(&mut self, event: &Event, key: &AgentKey) {
+        match &event.body {
+            EventBody::AgentRegistered(_) => {
+                self.vitals.begun(key, event.at);
+                self.affinity.forget_agent(key);
+            }
+            EventBody::AgentLost(_)
+            | EventBody::AgentDraining(_)
+            | EventBody::AgentLeft(_)
+            | EventBody::AgentDeregistered(_) => self.affinity.forget_agent(key),
+            _ => {}
         }
     }
 

@@ -15,10 +15,15 @@ use crate::ledger::machine::agent::{Agent, Declaration, Health, Offer, Standing,
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{Requires, SchemaVerdicts, Submission};
 use crate::ledger::machine::task::status::{Delivery, Status};
+use crate::ledger::time::{Millis, Timestamp};
 use crate::scheduler::vitals::Pulse;
 
 /// From so many interruptions on a task is a suspect (semantics 9).
 pub const SUSPECT_FROM: u32 = 2;
+
+/// A pull agent that does not ask now is expected to within its heartbeat interval after it asked last, and within this
+/// at most: so long a task may wait for one that it should rather go to.
+pub const ASKS_WITHIN: Millis = Millis::secs(10);
 
 /// Did the task break its agents before?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,6 +113,10 @@ pub struct Question<'a> {
     pub affine: Option<&'a AgentId>,
     /// Failed it last: gets it only when there is no other.
     pub avoid: Option<&'a AgentId>,
+    /// Works for its session and is waited for while it is about to ask: only what comes back does so (R-REC-3).
+    pub expected: Option<&'a AgentId>,
+    /// As of when.
+    pub now: Timestamp,
 }
 
 impl<'a> Question<'a> {
@@ -199,6 +208,8 @@ pub struct Seat {
     pub limit: u32,
     /// What open claims still take; unbounded for a push agent.
     pub demand: u32,
+    /// Until when a pull agent that does not ask now is expected to; the past for a push agent.
+    pub asks_by: Timestamp,
     /// Work reported beyond what the hub gave it.
     pub foreign: u32,
     /// Suspects that it holds or is about to.
@@ -223,6 +234,12 @@ impl Seat {
             demand: match declaration.transport {
                 Transport::Pull => pulse.map_or(0, |pulse| pulse.demand(agent.incarnation)),
                 Transport::Http { .. } => u32::MAX,
+            },
+            asks_by: match declaration.transport {
+                Transport::Pull => pulse
+                    .and_then(Pulse::asked_at)
+                    .map_or(Timestamp(0), |at| at.after(declaration.heartbeat_interval.min(ASKS_WITHIN))),
+                Transport::Http { .. } => Timestamp(0),
             },
             foreign: pulse.map_or(0, Pulse::foreign),
             suspects: 0,
@@ -361,6 +378,13 @@ pub fn exclusion(needs: &Needs, seat: &Seat, offer: &Offer) -> Option<Reason> {
     seat.closed.or_else(|| mismatch(needs, seat, offer)).or_else(|| seat.busy()).or_else(|| crowded(needs, seat))
 }
 
+/// Could it take such a task, but for that it does not ask in this moment, and is it about to? What excludes it is
+/// [`Reason::NoOpenClaim`].
+#[must_use]
+pub fn asks_soon(question: &Question<'_>, seat: &Seat) -> bool {
+    seat.asks_by > question.now && crowded(question.needs, seat).is_none()
+}
+
 /// An agent holds at most one suspect, whoever else can serve.
 const fn crowded(needs: &Needs, seat: &Seat) -> Option<Reason> {
     match needs.suspect {
@@ -382,12 +406,6 @@ pub struct Grade {
 }
 
 impl Grade {
-    /// Is a suspect kept apart from others at this grade?
-    #[must_use]
-    pub const fn is_apart(self) -> bool {
-        !self.beside_suspect
-    }
-
     /// The word for an agent that loses by its grade.
     #[must_use]
     pub const fn reason(self) -> Option<Reason> {

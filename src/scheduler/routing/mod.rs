@@ -20,9 +20,10 @@ use crate::ledger::ids::AgentId;
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Offer, Strategy};
 use crate::ledger::machine::event::{Exclusion, Explanation, ScoredCandidate};
+use crate::ledger::time::Timestamp;
 use crate::scheduler::vitals::Vitals;
 
-use candidate::{Grade, Reason, Seat, detail, exclusion, grade};
+use candidate::{Grade, Reason, Seat, asks_soon, detail, exclusion, grade};
 pub use candidate::{Needs, Question};
 use strategy::Contender;
 
@@ -91,8 +92,47 @@ pub enum Finding {
     },
     /// Nobody can take it now.
     Nobody,
-    /// Somebody could, but only beside a suspect, and another agent has a free slot and will ask soon (semantics 9).
-    HoldBack,
+    /// Somebody could, but another agent that it should rather go to has a free slot and will ask soon: one without a
+    /// suspect, without an overdue task of the capability, or that did not fail it last (semantics 9, R-SCH-11,
+    /// R-SCH-5), or the one that works for its session (R-REC-3).
+    HoldBack {
+        /// When that is to be asked again at the latest.
+        until: Timestamp,
+        /// The place of the one agent that is waited for; `None` where it may be any.
+        expected: Option<usize>,
+    },
+}
+
+/// Pull agents that could take it, but for that they do not ask in this moment, and are about to.
+#[derive(Default)]
+struct Soon {
+    /// The best grade, and the first moment at which one of them is not expected any more.
+    best: Option<(Grade, Timestamp)>,
+    /// The one that works for the session of the task: its place, grade and last moment.
+    expected: Option<(usize, Grade, Timestamp)>,
+}
+
+impl Soon {
+    fn add(&mut self, question: &Question<'_>, (place, seat): (usize, &Seat)) {
+        if !asks_soon(question, seat) {
+            return;
+        }
+        let grade = grade(question, seat);
+        let (best, first) = self.best.unwrap_or((grade, seat.asks_by));
+        self.best = Some((best.min(grade), first.min(seat.asks_by)));
+        if question.expected == Some(&seat.key.agent_id) {
+            self.expected = Some((place, grade, seat.asks_by));
+        }
+    }
+
+    /// Whether a task waits for them though another could take it now, at that grade at best.
+    fn hold_back(&self, open: Grade) -> Option<Finding> {
+        if let Some((_, until)) = self.best.filter(|(grade, _)| *grade < open) {
+            return Some(Finding::HoldBack { until, expected: None });
+        }
+        let (place, _, until) = self.expected.filter(|(_, grade, _)| *grade == open)?;
+        Some(Finding::HoldBack { until, expected: Some(place) })
+    }
 }
 
 /// Decides who serves a task, among all providers of its capability. Linear in the providers, with nothing allocated
@@ -101,22 +141,27 @@ pub enum Finding {
 pub fn survey(question: &Question<'_>, strategy: Strategy, providers: &[Provider<'_>]) -> Finding {
     let mut tally = Tally::default();
     let mut open: Vec<(usize, Grade)> = Vec::new();
-    let mut soon: Option<Grade> = None;
+    let mut soon = Soon::default();
     for (place, provider) in providers.iter().enumerate() {
         match exclusion(question.needs, provider.seat, provider.offer) {
             None => open.push((place, grade(question, provider.seat))),
             Some(reason) => {
                 if reason == Reason::NoOpenClaim {
-                    let grade = grade(question, provider.seat);
-                    soon = Some(soon.map_or(grade, |best: Grade| best.min(grade)));
+                    soon.add(question, (place, provider.seat));
                 }
                 tally.add(reason, &provider.seat.key.agent_id);
             }
         }
     }
     let Some(best) = open.iter().map(|(_, grade)| *grade).min() else { return Finding::Nobody };
-    if !best.is_apart() && soon.is_some_and(Grade::is_apart) {
-        return Finding::HoldBack;
+    let is_asked_for = |place: usize| {
+        providers.get(place).is_some_and(|provider| question.preferred == Some(&provider.seat.key.agent_id))
+    };
+    if open.iter().any(|(place, grade)| *grade == best && is_asked_for(*place)) {
+        soon.expected = None;
+    }
+    if let Some(held_back) = soon.hold_back(best) {
+        return held_back;
     }
     let mut field: Vec<(usize, Contender)> = Vec::with_capacity(open.len());
     for (place, grade) in open {
@@ -243,7 +288,7 @@ fn report(question: &Question<'_>, providers: &[Provider<'_>]) -> RouteReport {
     let finding = survey(question, strategy, providers);
     let winner = match finding {
         Finding::Serve { winner, .. } => providers.get(winner),
-        Finding::Nobody | Finding::HoldBack => None,
+        Finding::Nobody | Finding::HoldBack { .. } => None,
     };
     let best = providers
         .iter()

@@ -1,5 +1,6 @@
 //! F1, in part: within a class and fairness key of one lane first in, first out. Only first dispatches of tasks that
-//! entered the queue in different milliseconds are compared, and only where no agent was asked for or is to be avoided.
+//! entered the queue in different milliseconds are compared, and only where no agent was asked for or is to be avoided. What
+//! was made anew may wait for the agent of its session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
         }
         let Some(life) = event.body.task().and_then(|id| evidence.tasks.get(&id)) else { continue };
         let checked = life.events.iter().any(|event| matches!(event.body, EventBody::TaskSchemaChecked(_)));
-        if life.spec.preferred_agent.is_some() || checked {
+        let awaits = life.redrive_of.is_some() && life.spec.session.is_some();
+        if life.spec.preferred_agent.is_some() || checked || awaits {
             continue;
         }
         let by = life.asked_by.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -1,0 +1,66 @@
+//! Lanes whose tasks wait for a better agent than those that ask now (semantics 9, R-SCH-11, R-SCH-5, R-REC-3).
+//!
+//! Why: a push agent is there all the while, a pull agent only while it asks. Between two of its claims every other
+//! would look like the only one. So a task waits for it, for as long as it is expected and no longer.
+
+use std::collections::BTreeMap;
+
+use crate::ledger::machine::State;
+use crate::ledger::machine::task::Task;
+use crate::ledger::time::Timestamp;
+use crate::scheduler::plan::Scheduler;
+use crate::scheduler::queue::LaneNo;
+use crate::scheduler::roster::{Roster, SeatNo};
+use crate::scheduler::routing::candidate::Reason;
+
+/// Until when a lane waits, and for whom.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold {
+    pub(super) until: Timestamp,
+    /// The one agent that is waited for; where it may be any, the lane is looked at anew in every cycle.
+    pub(super) expected: Option<SeatNo>,
+}
+
+impl Hold {
+    /// Is there nothing new to be found?
+    fn goes_on(self, roster: &Roster, now: Timestamp) -> bool {
+        let seat = self.expected.and_then(|seat| roster.desk(seat)).map(|desk| &desk.seat);
+        seat.is_some_and(|seat| seat.busy() == Some(Reason::NoOpenClaim) && seat.asks_by > now)
+    }
+}
+
+/// Is the lane to be passed over?
+pub(super) fn is_held(held_back: &BTreeMap<LaneNo, Hold>, lane: LaneNo, (roster, now): (&Roster, Timestamp)) -> bool {
+    held_back.get(&lane).is_some_and(|hold| hold.goes_on(roster, now))
+}
+
+/// Does the task come back: was it handed over before, or made of one that was? Such ones of a session wait for its
+/// agent; what is new would hold up its whole lane.
+pub(super) fn comes_back(state: &State, task: &Task) -> bool {
+    task.attempt.0 > 0 || state.kin(task.id()).redrive_of.is_some()
+}
+
+impl Scheduler {
+    /// Lanes that waited are looked at again, but for those for which there is nothing new.
+    pub(super) fn wake_lanes(&mut self, now: Timestamp) {
+        let (held_back, roster, queue) = (&mut self.held_back, &self.roster, &self.queue);
+        let dirty = &mut self.dirty_lanes;
+        held_back.retain(|lane, hold| {
+            let stays = queue.lane(*lane).is_some() && hold.goes_on(roster, now);
+            if !stays {
+                dirty.insert(*lane);
+            }
+            stays
+        });
+        let due: Vec<LaneNo> = self.set_aside.iter().filter(|(_, at)| **at <= now).map(|(lane, _)| *lane).collect();
+        for lane in due {
+            self.set_aside.remove(&lane);
+            self.dirty_lanes.insert(lane);
+        }
+    }
+
+    /// When a lane that waits is to be looked at again.
+    pub(super) fn held_until(&self) -> Option<Timestamp> {
+        self.held_back.values().map(|hold| hold.until).min()
+    }
+}

@@ -1,0 +1,125 @@
+//! What comes back after a loss, to whom and how fast: sessions on one standby, and slowly to whoever returns.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Seen, Worker, enlist, events, report};
+use crate::world::World;
+
+/// Submits tasks and has `holder` begin them; answers its incarnation.
+async fn held(world: &World, tasks: &[Value]) -> u64 {
+    let incarnation = enlist(&world.dev, "holder", (200, 100)).await;
+    for task in tasks {
+        let answer = world.dev.post("/v1/tasks", task.clone()).await;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+    }
+    let body = json!({"incarnation": incarnation, "max": 100, "wait_ms": 2_000});
+    let claimed = world.dev.post("/v1/agents/holder/claim", body).await.json();
+    let claimed = claimed["tasks"].as_array().unwrap().clone();
+    assert_eq!(claimed.len(), tasks.len());
+    let acked = report(&world.dev, "holder", incarnation, ("ack", &claimed)).await;
+    assert!(acked.iter().all(|status| *status == 200), "{acked:?}");
+    incarnation
+}
+
+/// Waits for the first event of a kind after a place; answers it.
+async fn event(world: &World, kind: &str, mut after: u64) -> Value {
+    let look = async {
+        loop {
+            let page = world.dev.get(&format!("/v1/events?after={after}&limit=1000&wait_ms=20000")).await;
+            for event in page.text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+                after = event["seq"].as_u64().unwrap_or(after);
+                if event["kind"] == kind {
+                    return event;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), look).await.unwrap_or_else(|_| panic!("no {kind}"))
+}
+
+/// Waits until so many tasks have succeeded; answers all events.
+async fn succeeded(world: &World, count: usize) -> Vec<Value> {
+    let mut after = 0;
+    for _ in 0..count {
+        after = event(world, "task-succeeded", after).await["seq"].as_u64().unwrap();
+    }
+    events(world, 0).await
+}
+
+fn of_session(policy: &str) -> Vec<Value> {
+    let task = |n: usize| json!({"capability": "text.count", "payload": n, "idempotent": true, "session_id": "trip", "orphan": policy});
+    (0..10).map(task).collect()
+}
+
+/// Which agents got what came back.
+fn standbys(all: &[Value]) -> Vec<&str> {
+    let again = all.iter().filter(|event| event["kind"] == "task-dispatched" && event["agent_id"] != "holder");
+    again.map(|event| event["agent_id"].as_str().unwrap()).collect()
+}
+
+async fn two_workers(world: &World) -> [Worker; 2] {
+    let work = || (Duration::from_millis(20), Seen::default());
+    [Worker::start(&world.dev, "s-1", 10, work()).await, Worker::start(&world.dev, "s-2", 10, work()).await]
+}
+
+#[tokio::test]
+async fn r_rec_3_the_sweep_brings_a_session_of_ten_orphans_to_one_of_two_standbys_that_ask_all_the_while() {
+    let world = World::start().await;
+    held(&world, &of_session("replay")).await;
+    event(&world, "agent-lost", 0).await;
+    let workers = two_workers(&world).await;
+    let all = succeeded(&world, 10).await;
+    let by = standbys(&all);
+    assert!(by.len() == 10 && by.iter().all(|agent| *agent == by[0]), "{by:?}");
+    workers.into_iter().for_each(Worker::kill);
+}
+
+#[tokio::test]
+async fn r_rec_3_a_plan_brings_a_session_of_ten_orphans_to_one_of_two_standbys_that_ask_all_the_while() {
+    let world = World::start().await;
+    held(&world, &of_session("hold")).await;
+    event(&world, "agent-lost", 0).await;
+    let workers = two_workers(&world).await;
+    let order = json!({"select": {"agent_id": "holder"}, "rate_per_s": 100, "reason": "it died"});
+    let planned = world.dev.post("/v1/replays", order).await;
+    assert_eq!(planned.status, 202, "{}", planned.text);
+    let all = succeeded(&world, 10).await;
+    let by = standbys(&all);
+    assert!(by.len() == 10 && by.iter().all(|agent| *agent == by[0]), "{by:?}");
+    workers.into_iter().for_each(Worker::kill);
+}
+
+#[tokio::test]
+async fn r_rec_6_a_lost_agent_that_returns_gets_one_then_two_then_four_tasks() {
+    let world = World::start().await;
+    let task = json!({"capability": "text.count", "payload": 1, "idempotent": false, "orphan": "hold"});
+    let incarnation = held(&world, std::slice::from_ref(&task)).await;
+    event(&world, "agent-lost", 0).await;
+    for _ in 0..20 {
+        assert_eq!(world.dev.post("/v1/tasks", task.clone()).await.status, 202);
+    }
+    let mut claimed = Vec::new();
+    while claimed.len() < 8 {
+        // It asks for as much as there is, and acknowledges what it gets, under its old incarnation.
+        let body = json!({"incarnation": incarnation, "max": 20, "wait_ms": 100});
+        let answer = world.dev.post("/v1/agents/holder/claim", body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let more = answer.json()["tasks"].as_array().unwrap().clone();
+        report(&world.dev, "holder", incarnation, ("ack", &more)).await;
+        claimed.extend(more);
+    }
+    let all = events(&world, 0).await;
+    let at = |event: &Value| event["at"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    let healthy = all.iter().find(|event| event["kind"] == "agent-healthy").unwrap();
+    let after = all
+        .iter()
+        .filter(|event| event["kind"] == "task-dispatched" && event["seq"].as_u64() > healthy["seq"].as_u64());
+    let after: Vec<i64> = after.map(|event| at(event) - at(healthy)).collect();
+    for (seconds, most) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
+        let given = after.iter().filter(|at| **at < seconds * 1_000).count();
+        assert!(given <= most, "{given} within {seconds} s: {after:?}");
+    }
+    assert!(after.len() >= 8 && after[0] < 1_000, "{after:?}");
+}
