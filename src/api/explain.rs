@@ -22,6 +22,7 @@ use crate::ledger::machine::task::spec::OrphanPolicy;
 use crate::ledger::machine::task::status::{Status, StatusKind};
 use crate::ledger::time::Timestamp;
 use crate::recovery::Recovery;
+use crate::recovery::sessions::Behind;
 use crate::scheduler::plan::Scheduler;
 use crate::scheduler::routing::candidate::Reason;
 use crate::scheduler::routing::{Needs, Question, RouteReport};
@@ -371,22 +372,40 @@ fn own_remedy(task: &Task) -> Vec<String> {
     vec![text.to_owned()]
 }
 
-/// Where an orphan stands in the sweep of its namespace.
+/// Where an orphan stands in the sweep of its namespace, or in the line of its session.
 async fn turn(app: &App, task: &Task) -> Result<Option<String>, Unavailable> {
     let (id, namespace) = (task.id(), task.namespace.clone());
     if task.status.kind() != StatusKind::Orphaned {
         return Ok(None);
     }
     let asked = app.ledger.ask_planner::<Recovery, _>(move |state, recovery| {
-        let before = recovery.sweep().before(id, COUNTED)?;
-        Some((before, state.policies().of(&namespace).replays_per_second.max(1)))
+        let sweep = recovery.sweep();
+        if let Some(behind) = sweep.behind(id, COUNTED) {
+            return Some(in_line(behind));
+        }
+        let rate = state.policies().of(&namespace).replays_per_second.max(1);
+        sweep.before(id, COUNTED).map(|before| in_turn(before, rate))
     });
-    let told = |(before, rate): (usize, u32)| {
-        let seconds = u64::try_from(before).unwrap_or(u64::MAX) / u64::from(rate) + 1;
-        let more = if before >= COUNTED { " or more" } else { "" };
-        format!("its turn comes: {before}{more} orphans go before it, at {rate} a second, so within some {seconds} s")
-    };
-    Ok(asked.await?.flatten().map(told))
+    Ok(asked.await?.flatten())
+}
+
+fn in_turn(before: usize, rate: u32) -> String {
+    let seconds = u64::try_from(before).unwrap_or(u64::MAX) / u64::from(rate) + 1;
+    let more = if before >= COUNTED { " or more" } else { "" };
+    format!("its turn comes: {before}{more} orphans go before it, at {rate} a second, so within some {seconds} s")
+}
+
+fn in_line(behind: Behind) -> String {
+    match behind {
+        Behind::Held(other) => format!(
+            "it waits behind {other} which is held: tasks of one session come back in order, so that one first has its \
+             word, its late result or its end"
+        ),
+        Behind::Orphan(other) => format!("it waits behind {other}, which comes back before it in its session"),
+        Behind::SentBack(other) => {
+            format!("it waits behind {other} of its session, which was sent back and is not with an agent yet")
+        }
+    }
 }
 
 /// A dry run: who would serve this body, were it submitted now. Nothing is kept.

@@ -17,7 +17,7 @@ use crate::ledger::machine::task::spec::BodyRef;
 use crate::ledger::planner::Note;
 use crate::ledger::store::BodyKey;
 use crate::recovery::Recovery;
-use crate::recovery::list::decode;
+use crate::recovery::list::is_list_of;
 
 /// Lists that are read between two questions.
 const AT_ONCE: usize = 16;
@@ -100,7 +100,7 @@ impl Driver {
         let wanted = self.wanted().await?;
         for list in &wanted {
             match self.ledger.body(BodyKey::list_of(list.replay)).await {
-                Ok(Some(body)) if body.digest() == list.list.digest && fits(&body.bytes, list.total) => {
+                Ok(Some(body)) if body.digest() == list.list.digest && is_list_of(&body.bytes, list.total) => {
                     self.ledger.note(Note::Listed { replay: list.replay, list: body.bytes });
                 }
                 Ok(found) => self.pause(list, if found.is_some() { "damaged" } else { "missing" }).await?,
@@ -135,8 +135,4 @@ impl Driver {
             Err(crate::ledger::handle::Refusal::Unavailable(why)) => Err(why),
         }
     }
-}
-
-fn fits(bytes: &[u8], total: usize) -> bool {
-    decode(bytes).is_ok_and(|items| items.len() == total)
 }

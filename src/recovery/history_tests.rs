@@ -11,13 +11,13 @@ use crate::ledger::machine::audit;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::event::{Actor, Event, EventBody};
 use crate::ledger::machine::policy::Policy;
+use crate::ledger::machine::replay::ItemAction;
 use crate::ledger::machine::replay::order::ReplayWord;
-use crate::ledger::machine::replay::{Done, ItemAction};
 use crate::ledger::machine::step::apply;
 use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::spec::{OrphanPolicy, RetryPolicy};
 use crate::ledger::machine::task::status::{Acked, Status};
-use crate::recovery::list::PlanItem;
+use crate::recovery::list::{PlanItem, group_of};
 use crate::recovery::pace::burst;
 use crate::scheduler::world::{World, declaration, key, namespace};
 
@@ -146,17 +146,8 @@ impl History {
         let orphans = self.tasks(|status| matches!(status, Status::Orphaned { .. })).into_iter();
         let failed = self.world.rows.values().filter(|row| matches!(row.status, Status::Failed)).map(|row| row.id());
         let all = orphans.map(|id| (id, ItemAction::Replay)).chain(failed.map(|id| (id, ItemAction::Redrive)));
-        let mut groups: BTreeMap<SessionId, u32> = BTreeMap::new();
-        let mut items: Vec<PlanItem> = all
-            .skip(skip)
-            .map(|(task, action)| {
-                let group = self.sessions.get(&task).map_or(0, |session| {
-                    let next = u32::try_from(groups.len()).unwrap() + 1;
-                    *groups.entry(session.clone()).or_insert(next)
-                });
-                PlanItem { task, action, group }
-            })
-            .collect();
+        let of = |(task, action)| PlanItem { task, action, group: group_of(self.sessions.get(&task)) };
+        let mut items: Vec<PlanItem> = all.skip(skip).map(of).collect();
         items.sort_by_key(|item| item.task);
         if !items.is_empty() && self.world.state.replays().len() < 5 {
             let (plan, list) = self.world.order(rate, &items);
@@ -193,8 +184,10 @@ struct Witness {
     rates: BTreeMap<ReplayId, u32>,
     still: BTreeSet<ReplayId>,
     settled: BTreeSet<(ReplayId, u32)>,
-    /// Former items by plan and group, with what must have ended.
-    former: BTreeMap<(ReplayId, u32), Vec<ReachId>>,
+    /// What was sent back of a session, by whomever, and must have ended before a plan's next item.
+    former: BTreeMap<SessionId, BTreeSet<ReachId>>,
+    /// Orphans of a session by submission, held ones too.
+    orphans: BTreeMap<SessionId, BTreeMap<ReachId, u64>>,
     queued_by_replay: BTreeSet<ReachId>,
     /// Sent back and not with an agent since, by session.
     out: BTreeMap<SessionId, BTreeSet<ReachId>>,
@@ -209,18 +202,25 @@ impl Witness {
         self.all.push(event.at.0);
     }
 
-    fn turn(&mut self, history: &History, replay: ReplayId, index: u32) {
+    fn turn(&mut self, replay: ReplayId, index: u32) {
         assert!(!self.still.contains(&replay), "R5: {replay} moves while it may not");
         assert!(self.settled.insert((replay, index)), "R3: item {index} of {replay} twice");
-        let item = history.lists[&replay].0[index as usize];
-        let former = self.former.entry((replay, item.group)).or_default();
-        if item.group > 0 {
-            assert!(
-                former.iter().all(|task| self.ended.contains(task)),
-                "R4: {replay} overtakes in group {}",
-                item.group
-            );
-            former.push(item.task);
+    }
+
+    /// R4 of a plan's item that goes.
+    fn goes(&mut self, history: &History, (replay, task): (ReplayId, ReachId)) {
+        let Some(session) = history.sessions.get(&task) else { return };
+        let former = self.former.entry(session.clone()).or_default();
+        let open: Vec<_> = former.iter().filter(|other| **other != task && !self.ended.contains(other)).collect();
+        assert_eq!(open, Vec::<&ReachId>::new(), "R4: {replay} sends {task} back beside others of its session");
+        let older = self.orphans.get(session).into_iter().flatten().find(|(other, _)| **other < task);
+        assert_eq!(older, None, "R4: {replay} sends {task} back before an older orphan of its session");
+    }
+
+    fn sent(&mut self, history: &History, task: ReachId) {
+        if let Some(session) = history.sessions.get(&task) {
+            self.former.entry(session.clone()).or_default().insert(task);
+            self.out.entry(session.clone()).or_default().insert(task);
         }
     }
 
@@ -235,14 +235,11 @@ impl Witness {
             EventBody::ReplayPaused(body) => drop(self.still.insert(body.replay)),
             EventBody::ReplayFinished(body) => drop(self.still.insert(body.replay)),
             EventBody::ReplayResumed(body) => drop(self.still.remove(&body.replay)),
-            EventBody::ReplayItemSkipped(body) => self.turn(history, body.replay, body.index),
+            EventBody::ReplayItemSkipped(body) => self.turn(body.replay, body.index),
             EventBody::ReplayItemDone(body) => {
-                self.turn(history, body.replay, body.index);
+                self.turn(body.replay, body.index);
                 self.moved(Some(body.replay), event);
-                if let Done::Redriven { successor } = body.done {
-                    let group = history.lists[&body.replay].0[body.index as usize].group;
-                    self.former.entry((body.replay, group)).or_default().push(successor);
-                }
+                self.goes(history, (body.replay, body.task));
             }
             EventBody::TaskReplayed(body) => {
                 assert!(self.queued_by_replay.insert(body.task), "R2: replayed twice and dispatched never");
@@ -252,18 +249,26 @@ impl Witness {
                     self.moved(None, event);
                     let out = session.and_then(|session| self.out.get(session));
                     assert!(out.is_none_or(BTreeSet::is_empty), "R4: the sweep overtakes in its session");
+                    let orphans = session.and_then(|session| self.orphans.get(session)).into_iter().flatten();
+                    let older = { orphans }.find(|(other, since)| **other < body.task && **since < event.at.0);
+                    assert_eq!(older, None, "R4: the sweep passes an older orphan, held or not");
                 }
-                if let Some(session) = session {
-                    self.out.entry(session.clone()).or_default().insert(body.task);
-                }
+                self.no_orphan(history, body.task);
+                self.sent(history, body.task);
             }
+            EventBody::TaskRedriven(body) => self.sent(history, body.successor),
             EventBody::TaskDispatched(body) => drop(self.queued_by_replay.remove(&body.task)),
             EventBody::TaskAcknowledged(body) => self.back(history, body.task),
             // Never acknowledged, and an orphan again: it stands in the line.
             EventBody::TaskOrphaned(body) => {
                 self.queued_by_replay.remove(&body.task);
                 self.back(history, body.task);
+                if let Some(session) = history.sessions.get(&body.task) {
+                    self.orphans.entry(session.clone()).or_default().insert(body.task, event.at.0);
+                    self.former.entry(session.clone()).or_default().remove(&body.task);
+                }
             }
+            EventBody::TaskReclaimed(body) => self.no_orphan(history, body.task),
             _ => {}
         }
         let task = event.body.task().filter(|_| event.body.callback_subject().is_none());
@@ -271,8 +276,15 @@ impl Witness {
             task.filter(|task| history.world.rows.get(task).is_some_and(|row| row.ended_by == Some(event.seq)))
         {
             self.ended.insert(task);
+            self.no_orphan(history, task);
             self.queued_by_replay.remove(&task);
             self.back(history, task);
+        }
+    }
+
+    fn no_orphan(&mut self, history: &History, task: ReachId) {
+        if let Some(orphans) = history.sessions.get(&task).and_then(|session| self.orphans.get_mut(session)) {
+            orphans.remove(&task);
         }
     }
 

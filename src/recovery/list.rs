@@ -4,12 +4,18 @@
 //! version u8 │ count u32 │ (task 16 │ action u8 │ group u32) …        numbers big-endian
 //! ```
 //!
-//! Items of one group, a session's, go one at a time and in the list's order (R4); group 0 is none.
+//! The group is the first four bytes of the SHA-256 of its session's name, 0 for none: items of one session go one at a
+//! time and in the list's order, and every other way back waits for the same line (R4, [`crate::recovery::sessions`]).
+//! Two sessions that share a number wait for each other, which is slower and never wrong. Version 1 numbered the
+//! sessions within its plan; it can be read, and no longer be run.
 
-use crate::ledger::ids::ReachId;
+use std::sync::Arc;
+
+use crate::ledger::ids::{Digest, ReachId, SessionId};
 use crate::ledger::machine::replay::ItemAction;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const OLD_VERSION: u8 = 1;
 const HEAD: usize = 5;
 const ITEM: usize = 21;
 
@@ -20,8 +26,65 @@ pub struct PlanItem {
     pub task: ReachId,
     /// What is to be done with it.
     pub action: ItemAction,
-    /// Its session's number within the plan, from 1; 0 for a task without one.
+    /// Its session's number, from [`group_of`]; 0 for a task without one.
     pub group: u32,
+}
+
+/// The number of a session in every list and line of its namespace; 0 for none.
+#[must_use]
+pub fn group_of(session: Option<&SessionId>) -> u32 {
+    let Some(session) = session else { return 0 };
+    let Digest([a, b, c, d, ..]) = Digest::of(&[session.as_str().as_bytes()]);
+    u32::from_be_bytes([a, b, c, d]).max(1)
+}
+
+/// A list as it is kept while its plan runs: its bytes as they were read, and the items of sessions by session.
+#[derive(Debug)]
+pub(super) struct List {
+    bytes: Arc<[u8]>,
+    count: u32,
+    /// Items of sessions, by session and place.
+    of_sessions: Box<[u32]>,
+}
+
+impl List {
+    /// The list of those bytes.
+    ///
+    /// # Errors
+    /// [`NoList`] when they are none, or of a version that can no longer be run.
+    pub(super) fn of(bytes: Arc<[u8]>) -> Result<Self, NoList> {
+        if bytes.first() != Some(&VERSION) {
+            return Err(NoList);
+        }
+        let count = decode_each(&bytes, |_, _| {})?;
+        let mut list = Self { bytes, count, of_sessions: Box::default() };
+        let mut of_sessions: Vec<u32> = (0..count).filter(|index| list.group(*index) > 0).collect();
+        of_sessions.sort_unstable_by_key(|index| (list.group(*index), *index));
+        list.of_sessions = of_sessions.into();
+        Ok(list)
+    }
+
+    /// Its items.
+    pub(super) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The item at a place.
+    pub(super) fn item(&self, index: u32) -> Option<PlanItem> {
+        let start = HEAD + ITEM * usize::try_from(index).ok()?;
+        item(self.bytes.get(start..start + ITEM)?).ok()
+    }
+
+    fn group(&self, index: u32) -> u32 {
+        self.item(index).map_or(0, |item| item.group)
+    }
+
+    /// Items of the same session behind this one, in order.
+    pub(super) fn later_of_session(&self, index: u32, group: u32) -> impl Iterator<Item = u32> + '_ {
+        let from = self.of_sessions.partition_point(|other| (self.group(*other), *other) <= (group, index));
+        let rest = self.of_sessions.get(from..).unwrap_or_default().iter().copied();
+        rest.take_while(move |other| self.group(*other) == group)
+    }
 }
 
 /// A list that is not one: damaged, or of a newer version.
@@ -51,13 +114,30 @@ pub fn encode(items: &[PlanItem]) -> Vec<u8> {
 /// # Errors
 /// [`NoList`] when they are none, or too many or too few.
 pub fn decode(bytes: &[u8]) -> Result<Vec<PlanItem>, NoList> {
+    let mut items = Vec::new();
+    decode_each(bytes, |_, item| items.push(item))?;
+    Ok(items)
+}
+
+/// Is it a list of so many items that can be run?
+#[must_use]
+pub fn is_list_of(bytes: &[u8], total: usize) -> bool {
+    bytes.first() == Some(&VERSION) && decode_each(bytes, |_, _| {}).map(usize::try_from) == Ok(Ok(total))
+}
+
+/// Every item with its place; answers how many there are.
+pub(super) fn decode_each(bytes: &[u8], mut each: impl FnMut(u32, PlanItem)) -> Result<u32, NoList> {
     let (head, items) = bytes.split_first_chunk::<HEAD>().ok_or(NoList)?;
     let [version, count @ ..] = head;
+    let count = u32::from_be_bytes(*count);
     let whole = items.len().is_multiple_of(ITEM);
-    if *version != VERSION || !whole || usize::try_from(u32::from_be_bytes(*count)) != Ok(items.len() / ITEM) {
+    if !matches!(*version, OLD_VERSION | VERSION) || !whole || usize::try_from(count) != Ok(items.len() / ITEM) {
         return Err(NoList);
     }
-    items.chunks_exact(ITEM).map(item).collect()
+    for (index, bytes) in (0_u32..).zip(items.chunks_exact(ITEM)) {
+        each(index, item(bytes)?);
+    }
+    Ok(count)
 }
 
 fn item(bytes: &[u8]) -> Result<PlanItem, NoList> {
@@ -94,5 +174,33 @@ mod tests {
             assert_eq!(decode(&bad), Err(NoList), "byte {at}");
         }
         assert!((0..bytes.len()).all(|end| decode(&bytes[..end]).is_err()));
+        let mut old = bytes.clone();
+        old[0] = OLD_VERSION;
+        assert_eq!(decode(&old).map(|items| items.len()), Ok(5), "an old one can be shown");
+        assert!(is_list_of(&bytes, 5) && !is_list_of(&bytes, 4) && !is_list_of(&old, 5), "and not be run");
+        assert_eq!(List::of(old.into()).err(), Some(NoList));
+    }
+
+    #[test]
+    fn r4_a_running_list_finds_the_later_items_of_a_session_and_every_item_by_its_place() {
+        let groups = [7, 0, 9, 7, 0, 7, 9];
+        let items: Vec<PlanItem> = (0_u8..)
+            .zip(groups)
+            .map(|(n, group)| PlanItem { task: ReachId([n; 16]), action: ItemAction::Redrive, group })
+            .collect();
+        let list = List::of(encode(&items).into()).unwrap();
+        assert_eq!((0..list.count()).filter_map(|index| list.item(index)).collect::<Vec<_>>(), items);
+        assert_eq!(list.item(7), None);
+        assert_eq!(list.later_of_session(0, 7).collect::<Vec<_>>(), [3, 5]);
+        assert_eq!(list.later_of_session(2, 9).collect::<Vec<_>>(), [6]);
+        assert_eq!(list.later_of_session(5, 7).count(), 0);
+    }
+
+    #[test]
+    fn a_session_has_the_same_number_everywhere_and_a_task_without_one_has_none() {
+        let session = |name: &str| SessionId::new(name).unwrap();
+        assert_eq!(group_of(None), 0);
+        assert_eq!(group_of(Some(&session("s"))), group_of(Some(&session("s"))));
+        assert_ne!(group_of(Some(&session("s"))), group_of(Some(&session("t"))));
     }
 }

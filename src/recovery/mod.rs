@@ -21,7 +21,7 @@ pub mod orphan;
 pub mod pace;
 pub mod plans;
 pub mod select;
-mod sessions;
+pub mod sessions;
 pub mod tally;
 pub mod turns;
 
@@ -29,6 +29,8 @@ pub mod turns;
 mod driver_tests;
 #[cfg(test)]
 mod history_tests;
+#[cfg(test)]
+mod lines_tests;
 #[cfg(test)]
 mod plans_tests;
 #[cfg(test)]
@@ -38,6 +40,7 @@ mod sessions_tests;
 
 use std::any::Any;
 
+use crate::ledger::ids::ReplayId;
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::event::Event;
@@ -47,7 +50,7 @@ use crate::scheduler::plan::Scheduler;
 
 use liveness::Liveness;
 use orphan::Sweep;
-use plans::Plans;
+use plans::{Plans, Waiting};
 use tally::Tally;
 use turns::Turns;
 
@@ -82,6 +85,12 @@ impl Recovery {
     #[must_use]
     pub const fn plans(&self) -> &Plans {
         self.turns.plans()
+    }
+
+    /// Lines of sessions that a running plan waits for; `None` when it waits for none.
+    #[must_use]
+    pub fn waiting_for(&self, state: &State, replay: ReplayId) -> Option<Waiting> {
+        self.turns.waiting(state, replay)
     }
 
     /// What became of plans' items since this start.

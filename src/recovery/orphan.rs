@@ -4,7 +4,7 @@
 //! own, so the ledger looks at each task at that very moment, and one that finished late or was cancelled is skipped.
 //!
 //! Left alone are tasks with the policy `hold`, and for one heartbeat interval those of an agent that has just returned:
-//! it may name them as still held (semantics 5). Orphans of one session return in its line (R4): see
+//! it may name them as still held (semantics 5). Orphans of one session stand in its line, held ones too (R4): see
 //! [`crate::recovery::sessions`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use crate::ledger::machine::task::spec::OrphanPolicy;
 use crate::ledger::machine::task::status::Status;
 use crate::ledger::time::Timestamp;
 use crate::recovery::pace::Bucket;
-use crate::recovery::sessions::{Change, SessionKey, Sessions, may_be_out, place_of, session_of};
+use crate::recovery::sessions::{Behind, Change, Leave, SessionKey, Sessions, may_be_sent, place_of, session_of};
 
 type Orphan = (Timestamp, ReachId);
 
@@ -40,11 +40,13 @@ struct Known {
     until: Option<Timestamp>,
 }
 
-/// The sweep: an own index, so that held orphans cost nothing, however many there are.
+/// The sweep: an own index, so that held orphans without a session cost nothing, however many there are.
 #[derive(Debug, Default)]
 pub struct Sweep {
     wards: BTreeMap<Namespace, Ward>,
     since: BTreeMap<ReachId, Known>,
+    /// Orphans that are held, in the lines of their sessions.
+    held: BTreeMap<ReachId, (SessionKey, Seq)>,
     deferred: BTreeSet<(Timestamp, ReachId)>,
     sessions: Sessions,
     /// The last event before this start: until then an earlier run may have emptied every bucket.
@@ -67,57 +69,94 @@ impl Sweep {
         Some(waiting.range(..(known.since, id)).take(most).count())
     }
 
+    /// For whom an orphan waits that its session has not called yet; looks at `most` others at most.
+    #[must_use]
+    pub fn behind(&self, id: ReachId, most: usize) -> Option<Behind> {
+        let (key, seq) = self.since.get(&id)?.session.as_ref()?;
+        self.sessions.before_orphan(key, (*seq, id), most)
+    }
+
+    /// The lines of sessions.
+    pub(super) const fn lines(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Lines that moved since they were asked for the last time.
+    pub(super) fn take_moved(&mut self) -> BTreeSet<SessionKey> {
+        self.sessions.take_moved()
+    }
+
     pub(super) fn rebuild(&mut self, state: &State, now: Timestamp) {
         *self = Self { began: state.at(), ..Self::default() };
         for (_, id) in state.orphans() {
             self.look_at(state, *id, now);
         }
         for task in state.tasks().values().filter(|task| task.spec.session.is_some()) {
-            if let (Some(key), Some(at)) = (session_of(task), may_be_out(task)) {
-                let change = self.sessions.go_out(key, task.id(), at);
-                self.follow(state, change, now);
+            let since = state.kin(task.id()).redrive_of.map(|_| Seq(0)).or_else(|| may_be_sent(task));
+            if matches!(task.status, Status::Orphaned { .. }) && since.is_some() {
+                self.sessions.left_alone(state, task);
+            } else if let (Some(key), Some(at)) = (session_of(task), since) {
+                self.send(state, (key, task.id(), at), now);
+                self.reconsider(state, task.id(), now);
             }
         }
     }
 
     pub(super) fn observe(&mut self, state: &State, event: &Event) {
-        if event.body.callback_subject().is_none()
-            && let Some(task) = event.body.task()
-        {
-            if let EventBody::TaskReplayed(_) = &event.body
-                && let Some(key) = state.task(task).and_then(session_of)
-            {
-                // By whoever's word: its session waits for it.
-                let change = self.sessions.go_out(key, task, event.seq);
-                self.follow(state, change, event.at);
-            }
-            self.look_at(state, task, event.at);
-            self.reconsider(state, task, event.at);
-        }
         if let EventBody::ReplayItemSkipped(body) = &event.body {
-            self.reconsider(state, body.task, event.at);
+            state.task(body.task).into_iter().for_each(|task| self.sessions.left_alone(state, task));
+            self.decided(state, body.task, event.at);
         }
+        let Some(task) = event.body.task().filter(|_| event.body.callback_subject().is_none()) else { return };
+        // By whoever's word: its session waits for what was sent back.
+        let sent = if let EventBody::TaskReplayed(body) = &event.body {
+            Some((body.task, body.task))
+        } else if let EventBody::TaskRedriven(body) = &event.body {
+            Some((body.task, body.successor))
+        } else {
+            None
+        };
+        if let Some((of, sent)) = sent {
+            if let Some(key) = state.task(sent).and_then(session_of) {
+                self.send(state, (key, sent, event.seq), event.at);
+            }
+            self.decided(state, of, event.at);
+        }
+        self.look_at(state, task, event.at);
+        self.reconsider(state, task, event.at);
+    }
+
+    fn send(&mut self, state: &State, (key, task, at): (SessionKey, ReachId, Seq), now: Timestamp) {
+        let change = self.sessions.go_out(key, task, at);
+        self.follow(state, change, now);
     }
 
     /// Puts a task into the index or takes it out, as it stands.
     fn look_at(&mut self, state: &State, id: ReachId, now: Timestamp) {
-        let orphaned = state.task(id).and_then(|task| replayable(task).map(|since| (task, since)));
+        let found = state.task(id).and_then(|task| Some((task, stray(task)?)));
         let known = self.since.get(&id).map(|known| known.since);
-        match orphaned {
-            Some((_, since)) if known == Some(since) => {}
-            Some((task, since)) => {
+        match found {
+            Some((_, (since, Leave::Free))) if known == Some(since) => {}
+            Some((task, (since, Leave::Free))) => {
                 self.drop_out(state, id, now);
                 let session = session_of(task).map(|key| (key, place_of(task).0));
                 let known = Known { namespace: task.namespace.clone(), since, session, until: None };
-                match known.session.as_ref().map(|(key, _)| self.sessions.join(key, place_of(task))) {
-                    Some(change) => {
-                        self.since.insert(id, known);
-                        self.follow(state, change, now);
-                    }
-                    None => {
-                        self.since.insert(id, known);
-                        self.wait(state, task, (since, id), now);
-                    }
+                let of_session = known.session.as_ref();
+                let joined = of_session.map(|(key, _)| self.sessions.join(key, place_of(task), Leave::Free));
+                self.since.insert(id, known);
+                match joined {
+                    Some(change) => self.follow(state, change, now),
+                    None => self.wait(state, task, (since, id), now),
+                }
+            }
+            Some((_, (_, Leave::Held))) if self.held.contains_key(&id) => {}
+            Some((task, (_, Leave::Held))) => {
+                self.drop_out(state, id, now);
+                if let Some(key) = session_of(task) {
+                    let place = place_of(task);
+                    let change = self.sessions.join(&key, place, Leave::Held);
+                    self.held.insert(id, (key, place.0));
+                    self.follow(state, change, now);
                 }
             }
             None => self.drop_out(state, id, now),
@@ -153,9 +192,10 @@ impl Sweep {
     /// It waits no more, for whatever reason; whoever stood behind it is called.
     fn drop_out(&mut self, state: &State, id: ReachId, now: Timestamp) {
         self.stand_back(id);
-        let Some(known) = self.since.remove(&id) else { return };
-        if let Some((key, place)) = known.session {
-            let change = self.sessions.leave(&key, (place, id));
+        let stood = self.since.remove(&id).map(|known| known.session);
+        let stood = stood.unwrap_or_else(|| self.held.remove(&id));
+        if let Some((key, place)) = stood {
+            let change = self.sessions.leave(state, &key, (place, id));
             self.follow(state, change, now);
         }
     }
@@ -202,7 +242,7 @@ impl Sweep {
         loop {
             let ward = self.wards.get_mut(name)?;
             let orphan = *ward.waiting.first()?;
-            let Some(task) = state.task(orphan.1).filter(|task| replayable(task).is_some()) else {
+            let Some(task) = state.task(orphan.1).filter(|task| stray(task).is_some()) else {
                 self.drop_out(state, orphan.1, now);
                 continue;
             };
@@ -215,11 +255,10 @@ impl Sweep {
                 return None;
             }
             // Out of the index at once: its event, or the refusal, says what became of it.
-            if let Some(key) = session_of(task) {
-                let change = self.sessions.go_out(key, orphan.1, state.seq());
-                self.follow(state, change, now);
+            match session_of(task) {
+                Some(key) => self.expect(state, key, orphan.1),
+                None => self.drop_out(state, orphan.1, now),
             }
-            self.drop_out(state, orphan.1, now);
             let command = Command::ReplayTask { task: orphan.1 };
             return Some(Proposal::by_hub(Some(name.clone()), command));
         }
@@ -243,12 +282,21 @@ impl Sweep {
         }
     }
 
-    /// A plan proposes the replay of that task: its session waits for it, unless nothing comes of it.
-    pub(super) fn expect(&mut self, state: &State, id: ReachId, now: Timestamp) {
-        if let Some(key) = state.task(id).filter(|task| replayable_by_word(task)).and_then(session_of) {
-            let change = self.sessions.go_out(key, id, state.seq());
-            self.follow(state, change, now);
-        }
+    /// Somebody proposes to send that task back: until that is decided its session waits.
+    pub(super) fn expect(&mut self, state: &State, key: SessionKey, id: ReachId) {
+        self.stand_back(id);
+        let change = self.sessions.ask(key, id);
+        self.follow(state, change, state.at());
+    }
+
+    /// A plan is found to have left that task alone.
+    pub(super) fn left_alone(&mut self, state: &State, id: ReachId) {
+        state.task(id).into_iter().for_each(|task| self.sessions.left_alone(state, task));
+    }
+
+    fn decided(&mut self, state: &State, id: ReachId, now: Timestamp) {
+        let change = self.sessions.decided(id);
+        self.follow(state, change, now);
     }
 
     fn reconsider(&mut self, state: &State, id: ReachId, now: Timestamp) {
@@ -260,9 +308,9 @@ impl Sweep {
         if let Command::ReplayTask { task } = proposal.command {
             // The token stays spent, so a task that is refused again and again costs no more than the pace allows.
             self.look_at(state, task, state.at());
-            self.reconsider(state, task, state.at());
+            self.decided(state, task, state.at());
         } else if let Command::ReplayItem(item) = &proposal.command {
-            self.reconsider(state, item.task, state.at());
+            self.decided(state, item.task, state.at());
         }
     }
 
@@ -277,31 +325,26 @@ impl Sweep {
     }
 }
 
-/// Could an operator's word send it back?
-const fn replayable_by_word(task: &Task) -> bool {
-    matches!(task.status, Status::Orphaned { .. } | Status::SlowReach { .. })
-}
-
-/// Since when it is an orphan that a sweep may replay.
-fn replayable(task: &Task) -> Option<Timestamp> {
-    match (&task.status, task.spec.orphan) {
-        (Status::Orphaned { since, .. }, OrphanPolicy::Replay) => Some(*since),
-        (Status::Orphaned { .. }, OrphanPolicy::Hold)
-        | (
-            Status::AwaitingApproval
-            | Status::Scheduled { .. }
-            | Status::Queued { .. }
-            | Status::Dispatched { .. }
-            | Status::Processing { .. }
-            | Status::SlowReach { .. }
-            | Status::Retrying { .. }
-            | Status::Succeeded
-            | Status::Failed
-            | Status::DeadLetter
-            | Status::Expired
-            | Status::Cancelled,
-            _,
-        ) => None,
+/// Since when it is an orphan, and whether the sweep may bring it back.
+fn stray(task: &Task) -> Option<(Timestamp, Leave)> {
+    let leave = match task.spec.orphan {
+        OrphanPolicy::Replay => Leave::Free,
+        OrphanPolicy::Hold => Leave::Held,
+    };
+    match task.status {
+        Status::Orphaned { since, .. } => Some((since, leave)),
+        Status::AwaitingApproval
+        | Status::Scheduled { .. }
+        | Status::Queued { .. }
+        | Status::Dispatched { .. }
+        | Status::Processing { .. }
+        | Status::SlowReach { .. }
+        | Status::Retrying { .. }
+        | Status::Succeeded
+        | Status::Failed
+        | Status::DeadLetter
+        | Status::Expired
+        | Status::Cancelled => None,
     }
 }
 

@@ -10,19 +10,28 @@ use crate::ledger::machine::task::spec::{OrphanPolicy, RetryPolicy, Submission};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::planner::{ClaimId, Note, Planner as _};
 use crate::ledger::time::{Millis, Timestamp};
-use crate::recovery::list::PlanItem;
+use crate::recovery::list::{PlanItem, group_of};
 use crate::scheduler::world::{World, declaration, key, namespace, pull};
 
-fn replay(task: ReachId) -> PlanItem {
+pub(super) fn replay(task: ReachId) -> PlanItem {
     PlanItem { task, action: ItemAction::Replay, group: 0 }
 }
 
-fn redrive(task: ReachId, group: u32) -> PlanItem {
+pub(super) fn redrive(task: ReachId, group: u32) -> PlanItem {
     PlanItem { task, action: ItemAction::Redrive, group }
 }
 
+pub(super) fn session() -> SessionId {
+    SessionId::new("s").unwrap()
+}
+
+/// An item of that session.
+pub(super) fn of_session(task: ReachId, action: ItemAction) -> PlanItem {
+    PlanItem { task, action, group: group_of(Some(&session())) }
+}
+
 /// `n` held orphans of a lost agent: no sweep takes them.
-fn held(world: &mut World, n: u32) -> Vec<ReachId> {
+pub(super) fn held(world: &mut World, n: u32) -> Vec<ReachId> {
     world.register("a", declaration(n));
     let tasks: Vec<_> = (0..n).map(|_| world.submit(|spec| spec.orphan = OrphanPolicy::Hold)).collect();
     assert_eq!(world.cycle().len(), tasks.len());
@@ -32,7 +41,7 @@ fn held(world: &mut World, n: u32) -> Vec<ReachId> {
 }
 
 /// `n` tasks that failed for good, no longer in memory.
-fn failed(world: &mut World, n: u32, change: impl Fn(&mut Submission)) -> Vec<ReachId> {
+pub(super) fn failed(world: &mut World, n: u32, change: impl Fn(&mut Submission)) -> Vec<ReachId> {
     world.register("f", declaration(10));
     let once = |spec: &mut Submission| {
         spec.retry = RetryPolicy { max_retries: 0, ..spec.retry.clone() };
@@ -48,15 +57,15 @@ fn failed(world: &mut World, n: u32, change: impl Fn(&mut Submission)) -> Vec<Re
     tasks
 }
 
-fn outcomes(world: &World, plan: ReplayId) -> Vec<ItemOutcome> {
+pub(super) fn outcomes(world: &World, plan: ReplayId) -> Vec<ItemOutcome> {
     world.state.replay(plan).unwrap().outcomes.clone()
 }
 
-fn settled(world: &World, plan: ReplayId) -> u32 {
+pub(super) fn settled(world: &World, plan: ReplayId) -> u32 {
     world.state.replay(plan).unwrap().settled
 }
 
-fn pass(world: &mut World, span: u64) {
+pub(super) fn pass(world: &mut World, span: u64) {
     world.pass(span);
     world.cycle();
 }
@@ -166,10 +175,9 @@ fn what_is_seen_to_be_left_alone_costs_no_token() {
 #[test]
 fn r4_items_of_a_session_go_one_at_a_time_and_the_next_when_what_was_made_of_the_former_has_ended() {
     let mut world = World::new();
-    let session = |spec: &mut Submission| spec.session = Some(SessionId::new("s").unwrap());
-    let mut tasks = failed(&mut world, 3, session);
+    let mut tasks = failed(&mut world, 3, |spec| spec.session = Some(session()));
     let alone = failed(&mut world, 1, |_| {}).remove(0);
-    let mut items: Vec<_> = tasks.iter().map(|task| redrive(*task, 1)).collect();
+    let mut items: Vec<_> = tasks.iter().map(|task| of_session(*task, ItemAction::Redrive)).collect();
     items.push(redrive(alone, 0));
     let (plan, list) = world.order(100, &items);
     world.tell(plan, &list);
@@ -198,9 +206,8 @@ fn r4_items_of_a_session_go_one_at_a_time_and_the_next_when_what_was_made_of_the
 #[test]
 fn r4_a_second_plan_over_the_same_session_does_not_overtake_the_first() {
     let mut world = World::new();
-    let session = |spec: &mut Submission| spec.session = Some(SessionId::new("s").unwrap());
-    let tasks = failed(&mut world, 2, session);
-    let items: Vec<_> = tasks.iter().map(|task| redrive(*task, 1)).collect();
+    let tasks = failed(&mut world, 2, |spec| spec.session = Some(session()));
+    let items: Vec<_> = tasks.iter().map(|task| of_session(*task, ItemAction::Redrive)).collect();
     let first = world.plan(100, &items);
     world.cycle();
     let second = world.plan(100, &items);
@@ -241,13 +248,15 @@ fn semantics_22_a_plan_that_finds_the_queue_full_rests_a_second_and_loses_nothin
 fn a_stale_view_makes_a_plan_look_again_and_rest_no_moment() {
     let mut world = World::new();
     let tasks = held(&mut world, 2);
-    let plan = world.plan(100, &[replay(tasks[0]), replay(tasks[1])]);
+    let (plan, list) = world.order(100, &[replay(tasks[0]), replay(tasks[1])]);
+    world.tell(plan, &list);
     let proposals = world.recovery.plan(&world.state, world.now, 1);
     assert_eq!(proposals.len(), 1);
     world.steer(plan, ReplayWord::Pause { reason: None });
     assert!(world.propose(&proposals[0]).0.is_err());
     world.recovery.refused(&world.state, &proposals[0]);
     world.steer(plan, ReplayWord::Resume);
+    world.tell(plan, &list);
     world.cycle();
     assert_eq!(settled(&world, plan), 2);
 }

@@ -5,6 +5,7 @@
 //! round, and within it to the next source.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::ledger::ids::{Namespace, ReplayId};
 use crate::ledger::machine::State;
@@ -13,7 +14,7 @@ use crate::ledger::machine::event::{Actor, Event, EventBody};
 use crate::ledger::time::Timestamp;
 use crate::recovery::orphan::Sweep;
 use crate::recovery::pace::Pace;
-use crate::recovery::plans::{Fare, Plans, Room};
+use crate::recovery::plans::{Fare, Plans, Room, Waiting, left_behind};
 
 /// Who replays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,16 +62,33 @@ impl Turns {
             }
         }
         self.sweep.observe(state, event);
-        self.plans.observe(state, event);
+        self.plans.observe(state, event, self.sweep.lines());
+        self.lines_moved(state);
     }
 
-    pub(super) fn listed(&mut self, state: &State, replay: ReplayId, list: &[u8]) {
-        self.plans.listed(state, replay, list);
+    pub(super) fn listed(&mut self, state: &State, replay: ReplayId, list: &Arc<[u8]>) {
+        for task in left_behind(state, replay, list) {
+            self.sweep.left_alone(state, task);
+        }
+        self.plans.listed(state, replay, list, self.sweep.lines());
+        self.lines_moved(state);
+    }
+
+    /// Lines that a plan waits for.
+    #[must_use]
+    pub fn waiting(&self, state: &State, replay: ReplayId) -> Option<Waiting> {
+        self.plans.waiting(state, replay, self.sweep.lines())
+    }
+
+    fn lines_moved(&mut self, state: &State) {
+        let moved = self.sweep.take_moved();
+        self.plans.moved(state, moved, self.sweep.lines());
     }
 
     pub(super) fn refused(&mut self, state: &State, proposal: &Proposal) {
         self.sweep.refused(state, proposal);
         self.plans.refused(state, proposal);
+        self.lines_moved(state);
     }
 
     pub(super) fn plan(&mut self, state: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
@@ -123,12 +141,14 @@ impl Turns {
             let turn = match (source, room) {
                 (Source::Sweep, Room::Open) => self.sweep.take(state, name, now).map(|found| (found, Fare::Token)),
                 (Source::Sweep, Room::Shut) => None,
-                (Source::Plan(id), _) => self.plans.take(state, id, room),
+                (Source::Plan(id), _) => self.plans.take(state, id, room, self.sweep.lines()),
             };
             if let Some((proposal, fare)) = turn {
-                if let Command::ReplayItem(item) = &proposal.command {
-                    // Not yet decided: the sweep must not overtake it in its session meanwhile.
-                    self.sweep.expect(state, item.task, now);
+                if let Command::ReplayItem(item) = &proposal.command
+                    && let Some(line) = self.plans.line_of(item)
+                {
+                    // Not yet decided: nobody must overtake it in its session meanwhile.
+                    self.sweep.expect(state, line, item.task);
                 }
                 if fare == Fare::Token {
                     self.pace.take(name, now);

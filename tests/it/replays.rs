@@ -310,3 +310,42 @@ async fn n1_a_plan_picks_nothing_of_another_namespace_and_cannot_tell_it_from_no
         assert_eq!(dry_run(&world.dev, own).await["by_action"], json!({"redrive": 1}));
     }
 }
+
+#[tokio::test]
+async fn r4_who_waits_behind_a_task_of_its_session_says_behind_which() {
+    let world = World::start().await;
+    let of_session = |idempotent: bool| json!({"payload": {"n": 1}, "session_id": "s-1", "idempotent": idempotent});
+    let ids = orphans(&world.dev, [of_session(false), of_session(true)]).await;
+    let explained = world.dev.get(&format!("/v1/tasks/{}/explain", ids[1])).await.json();
+    let behind = format!("it waits behind {} which is held", ids[0]);
+    assert!(explained["unblock"].to_string().contains(&behind), "{explained}");
+    assert_eq!(world.dev.get(&format!("/v1/tasks/{}", ids[1])).await.json()["state"], "orphaned");
+    // Without a word on what may have run the first is left alone, and the second waits for it.
+    let order = json!({"select": {"session_id": "s-1"}, "reason": "look", "rate_per_s": 100});
+    let planned = world.dev.post("/v1/replays", order).await.json();
+    assert_eq!(planned["total"], 1, "{planned}");
+    let path = format!("/v1/replays/{}", planned["replay_id"].as_str().unwrap());
+    let shown = loop {
+        let shown = world.dev.get(&path).await.json();
+        if shown.get("waiting_for").is_some() {
+            break shown;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    assert_eq!(shown["waiting_for"], json!({"sessions": 1, "reach_id": ids[0]}), "{shown}");
+    assert_eq!((&shown["estimate_s"], &shown["pending"]), (&Value::Null, &json!(1)), "{shown}");
+    let listed = world.dev.get("/v1/replays").await.json();
+    assert_eq!(listed["items"][0]["waiting_for"], shown["waiting_for"], "{listed}");
+    // The word on the first lets the line go on: the second is called, by whoever comes first.
+    let word = json!({"resolution": "fail", "reason": "it did run"});
+    let resolved = world.dev.post(&format!("/v1/tasks/{}/resolve", ids[0]), word).await;
+    assert_eq!(resolved.status, 200, "{}", resolved.text);
+    loop {
+        let ended = world.dev.get(&path).await.json();
+        if ended["state"] == "completed" {
+            assert!(ended.get("waiting_for").is_none(), "{ended}");
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}

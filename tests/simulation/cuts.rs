@@ -118,7 +118,9 @@ fn go_on(
         let whole: Vec<Entry> = log.iter().cloned().chain(tail).collect();
         let notes = Notes { stood, ..notes.clone() };
         let evidence = Evidence::of(&whole, &notes, ended.lineage);
-        found.extend(judge(&evidence).into_iter().filter(|breach| !NOT_AFTER_A_CUT.contains(&breach.invariant)));
+        found.extend(
+            judge(&evidence).breaches.into_iter().filter(|breach| !NOT_AFTER_A_CUT.contains(&breach.invariant)),
+        );
     }
     found
 }

@@ -117,6 +117,8 @@ pub(crate) struct Tally {
     pub(crate) rejections: BTreeMap<String, u64>,
     /// Items of plans by outcome, single redrives, resolutions.
     pub(crate) items: BTreeMap<String, u64>,
+    /// Cases that an invariant judged, or had to leave out.
+    pub(crate) judged: BTreeMap<&'static str, u64>,
     pub(crate) lives: u64,
     pub(crate) commits: u64,
 }
@@ -160,6 +162,9 @@ impl Tally {
         }
         for (name, count) in &other.items {
             *self.items.entry(name.clone()).or_insert(0) += count;
+        }
+        for (name, count) in &other.judged {
+            *self.judged.entry(name).or_insert(0) += count;
         }
         self.lives += other.lives;
         self.commits += other.commits;

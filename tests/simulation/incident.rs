@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_reach::ledger::ids::{Capability, Namespace, ReachId, ReplayId, Seq, SessionId, TokenId};
+use agent_reach::ledger::ids::{Capability, Namespace, ReachId, ReplayId, Seq, TokenId};
 use agent_reach::ledger::machine::command::Command;
 use agent_reach::ledger::machine::policy::CapabilityRules;
 use agent_reach::ledger::machine::replay::order::{Correction, RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
@@ -14,7 +14,7 @@ use agent_reach::ledger::machine::task::status::StatusKind;
 use agent_reach::ledger::machine::task::{FailureClass, Task};
 use agent_reach::ledger::store::{Body, BodyKey, FinishedFilter, Store};
 use agent_reach::ledger::time::Millis;
-use agent_reach::recovery::list::{PlanItem, encode};
+use agent_reach::recovery::list::{PlanItem, encode, group_of};
 use agent_reach::recovery::select::{Select, judge};
 
 use crate::agents::Why;
@@ -101,19 +101,15 @@ impl World {
         select
     }
 
-    /// As the API freezes a plan: by submission, each session a group, only what would be acted on.
+    /// As the API freezes a plan: by submission, each session by its number, only what would be acted on.
     fn freeze(&mut self, namespace: &Namespace) {
         let tasks = self.look_over(namespace);
         let select = self.drawn_select(&tasks);
         let may_have_run = if self.chance.hits(400) { MayHaveRun::Include } else { MayHaveRun::Skip };
-        let mut sessions: BTreeMap<SessionId, u32> = BTreeMap::new();
         let mut items = Vec::new();
         for task in tasks.iter().filter(|task| select.picks(namespace, task)) {
             let Ok(action) = judge(task, may_have_run) else { continue };
-            let next = u32::try_from(sessions.len()).unwrap_or(0) + 1;
-            let session = task.spec.session.clone();
-            let group = session.map_or(0, |session| *sessions.entry(session).or_insert(next));
-            items.push(PlanItem { task: task.id(), action, group });
+            items.push(PlanItem { task: task.id(), action, group: group_of(task.spec.session.as_ref()) });
         }
         if self.chance.hits(100) {
             // No API lists them; the core must not believe a list.

@@ -68,12 +68,14 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 fn run(seed: u64, sabotage: Sabotage) -> (Ended, Vec<Breach>) {
-    let ended = World::new(seed, sabotage).run();
+    let mut ended = World::new(seed, sabotage).run();
     let evidence = Evidence::of(&ended.log, &ended.notes, ended.lineage);
-    let mut found = invariants::judge(&evidence);
+    let findings = invariants::judge(&evidence);
+    let mut found = findings.breaches;
     found.extend(invariants::d4::whole(&ended.store, &ended.state, &evidence));
     found.extend(invariants::r3::rows(&ended.store, &evidence));
     found.extend(invariants::semantics_40::kept(&ended.store, &evidence));
+    ended.tally.judged = findings.judged;
     (ended, found)
 }
 
@@ -121,16 +123,27 @@ fn table(tally: &Tally) -> String {
     for (name, count) in &tally.items {
         let _written = writeln!(text, "  {count:>9} {name}");
     }
+    for (name, count) in &tally.judged {
+        let _written = writeln!(text, "  {count:>9} judged, {name}");
+    }
     for (name, count) in &tally.rejections {
         let _written = writeln!(text, "  {count:>9} refused: {name}");
     }
     text
 }
 
+/// What a long run must have judged.
+const JUDGED: &[&str] = &[
+    "R4: items of sessions that went",
+    "R4: orphans of sessions that were swept",
+    "R4: items judged within their plan",
+];
+
 /// What a long run must have seen and did not: such a run is void, not green.
 fn unseen(tally: &Tally) -> Vec<&'static str> {
     let kinds = EventKind::ALL.iter().map(|kind| kind.name()).filter(|name| !tally.kinds.contains_key(name));
-    kinds.chain(FAULTS.iter().copied().filter(|fault| !tally.faults.contains_key(fault))).collect()
+    let judged = JUDGED.iter().copied().filter(|name| !tally.judged.contains_key(name));
+    kinds.chain(judged).chain(FAULTS.iter().copied().filter(|fault| !tally.faults.contains_key(fault))).collect()
 }
 
 #[test]
@@ -231,7 +244,7 @@ fn every_change_of_the_log_is_condemned_by_the_invariant_that_forbids_it() {
                 continue;
             }
             let evidence = Evidence::of(&log, &ended.notes, ended.lineage);
-            let found = invariants::judge(&evidence);
+            let found = invariants::judge(&evidence).breaches;
             let named: BTreeSet<&str> = found.iter().map(|breach| breach.invariant).collect();
             if by.iter().any(|invariant| named.contains(invariant)) {
                 println!("{name}: condemned by {named:?} with seed {seed}");

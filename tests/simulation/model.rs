@@ -252,13 +252,21 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// What was found.
+/// What was found, and how much was looked at: an invariant that judges nothing proves nothing.
 #[derive(Default)]
-pub(crate) struct Findings(pub(crate) Vec<Breach>);
+pub(crate) struct Findings {
+    pub(crate) breaches: Vec<Breach>,
+    pub(crate) judged: BTreeMap<&'static str, u64>,
+}
 
 impl Findings {
     pub(crate) fn add(&mut self, invariant: &'static str, seq: Seq, what: impl Into<String>) {
-        self.0.push(Breach { invariant, seq, what: what.into() });
+        self.breaches.push(Breach { invariant, seq, what: what.into() });
+    }
+
+    /// Counts one case that was judged.
+    pub(crate) fn judged(&mut self, what: &'static str) {
+        *self.judged.entry(what).or_insert(0) += 1;
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) const REPLAY_TAMPERS: &[(&str, Tamper, &[&str])] = &[
     ("a session's items in the wrong order", session_swapped, &["R4"]),
     ("a session's item before the former one is over", session_hurried, &["R4"]),
     ("a session swept out of order", swept_out_of_order, &["R4"]),
+    ("a session swept past an orphan that is held", swept_past_a_held_one, &["R4"]),
+    ("two plans in one session at a time", plans_side_by_side, &["R4"]),
     ("a plan that never ends", endless_plan, &["L4"]),
     ("a task made anew twice", redriven_twice, &["semantics 40"]),
     ("a lost link", link_lost, &["semantics 40", "R3"]),
@@ -224,8 +226,59 @@ fn session_hurried(log: &mut Vec<Entry>) -> bool {
 }
 
 /// Two orphans of which the younger was brought back first are said to be of one session.
-#[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds make an orphan and end it; the rest do not")]
 fn swept_out_of_order(log: &mut Vec<Entry>) -> bool {
+    swept_pair(log).is_some()
+}
+
+/// And the older one was held.
+fn swept_past_a_held_one(log: &mut Vec<Entry>) -> bool {
+    let Some(older) = swept_pair(log) else { return false };
+    for entry in log.iter_mut() {
+        if let EventBody::TaskSubmitted(body) = &mut entry.event.body
+            && body.submission.reach_id == older
+        {
+            Arc::make_mut(&mut body.submission).orphan = OrphanPolicy::Hold;
+        }
+    }
+    true
+}
+
+/// What two plans made anew, the second before the first had ended, is said to be of one session.
+fn plans_side_by_side(log: &mut Vec<Entry>) -> bool {
+    let mut open: BTreeMap<ReachId, (ReplayId, ReachId)> = BTreeMap::new();
+    let mut pair = None;
+    for event in log.iter().map(|entry| &entry.event) {
+        if let EventBody::ReplayItemDone(body) = &event.body
+            && let Done::Redriven { successor } = body.done
+            && !format!("{:?}", event.actor).contains("meddler")
+        {
+            let other = open.iter().find(|(_, (plan, _))| *plan != body.replay);
+            if let Some((made, (_, of))) = other {
+                pair = Some([*made, *of, successor, body.task]);
+                break;
+            }
+            open.insert(successor, (body.replay, body.task));
+        } else if ends(&event.body).is_some()
+            && let Some(task) = event.body.task().filter(|_| event.body.callback_subject().is_none())
+        {
+            open.remove(&task);
+        }
+    }
+    let Some(of_one) = pair else { return false };
+    for entry in log.iter_mut() {
+        if let EventBody::TaskSubmitted(body) = &mut entry.event.body
+            && of_one.contains(&body.submission.reach_id)
+        {
+            let session = SessionId::new("beside").expect("an id");
+            Arc::make_mut(&mut body.submission).session = Some(session);
+        }
+    }
+    true
+}
+
+/// Makes the pair one of a session; the older of the two.
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds make an orphan and end it; the rest do not")]
+fn swept_pair(log: &mut [Entry]) -> Option<ReachId> {
     let mut submitted = BTreeMap::new();
     let mut waiting = BTreeMap::new();
     let mut pair = None;
@@ -257,7 +310,7 @@ fn swept_out_of_order(log: &mut Vec<Entry>) -> bool {
             _ => {}
         }
     }
-    let Some((one, other)) = pair else { return false };
+    let (one, other) = pair?;
     for entry in log.iter_mut() {
         if let EventBody::TaskSubmitted(body) = &mut entry.event.body
             && [one, other].contains(&body.submission.reach_id)
@@ -266,7 +319,7 @@ fn swept_out_of_order(log: &mut Vec<Entry>) -> bool {
             Arc::make_mut(&mut body.submission).session = Some(session);
         }
     }
-    true
+    Some(other)
 }
 
 fn endless_plan(log: &mut Vec<Entry>) -> bool {

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::handle::{Intake, Published, Refusal, Released};
+use crate::ledger::handle::{Intake, Published, Refusal, Released, Unavailable};
 use crate::ledger::ids::{Namespace, ReplayId};
 use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
@@ -29,6 +29,7 @@ use crate::ledger::machine::decision::Rejection;
 use crate::ledger::machine::replay::order::{ReplayOrder, ReplayWord};
 use crate::ledger::machine::replay::{Ended, Replay, ReplayPhase};
 use crate::ledger::store::BodyKey;
+use crate::recovery::Recovery;
 use crate::recovery::list::encode;
 
 use super::App;
@@ -75,6 +76,15 @@ async fn visible(app: &App, caller: &Caller, id: ReplayId) -> ApiResult<Replay> 
     replay.filter(|replay| replay.namespace == caller.namespace).ok_or_else(|| ApiError::not_found(Thing::Replay, id))
 }
 
+/// The plan as it is shown, with what it waits for.
+async fn shown(app: &App, replay: &Replay, released: Option<Released>) -> ApiResult<ReplayView> {
+    let id = replay.id;
+    let question = move |state: &Ledgered, recovery: &Recovery| recovery.waiting_for(state, id);
+    let waiting = app.ledger.ask_planner(question).await?.flatten();
+    let receipt = released.and_then(|released| released.receipt).map(Into::into);
+    Ok(ReplayView::new(replay, receipt).waiting_for(waiting))
+}
+
 /// Plans a replay: everything that the selection picks and that can be replayed or redriven, at a rate.
 ///
 /// What was picked is frozen; each item is looked at again at its turn, and left alone if it has moved on. With
@@ -102,7 +112,7 @@ async fn plan_replay(
     }
     let (replay, released) = freeze(&app, &caller, &selection, order).await?;
     let planned = visible(&app, &caller, replay).await?;
-    let view = ReplayView::new(&planned, released.receipt.map(Into::into));
+    let view = shown(&app, &planned, Some(released)).await?;
     let location = HeaderValue::try_from(format!("/v1/replays/{replay}")).ok();
     let mut response = (StatusCode::ACCEPTED, Json(view)).into_response();
     response.headers_mut().extend(location.map(|value| (LOCATION, value)));
@@ -156,12 +166,12 @@ struct ReplayQuery {
 type Looked = (Vec<(ReplayId, ReplayView)>, Option<ReplayId>);
 
 /// Open plans below a position, newest first.
-fn open(state: &Ledgered, namespace: &Namespace, before: Option<ReplayId>) -> Looked {
+fn open((state, recovery): (&Ledgered, &Recovery), namespace: &Namespace, before: Option<ReplayId>) -> Looked {
     let upper = before.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
     let mut found = Vec::new();
     for (id, replay) in state.replays().range((std::ops::Bound::Unbounded, upper)).rev() {
         if replay.namespace == *namespace {
-            found.push((*id, ReplayView::new(replay, None)));
+            found.push((*id, ReplayView::new(replay, None).waiting_for(recovery.waiting_for(state, *id))));
         }
         if found.len() >= LOOK {
             return (found, Some(*id));
@@ -192,7 +202,8 @@ async fn list_replays(
     for _ in 0..ROUNDS {
         let (namespace, from) = (caller.namespace.clone(), position);
         // The state first: one that ends in between is seen twice, never missed.
-        let live = app.ledger.ask(move |state| open(state, &namespace, from)).await?;
+        let question = move |state: &Ledgered, recovery: &Recovery| open((state, recovery), &namespace, from);
+        let live = app.ledger.ask_planner(question).await?.ok_or(Unavailable::Starting)?;
         let rows = app.ledger.ended_replays(caller.namespace.clone(), position, LOOK).await?;
         let rows_to = if rows.len() < LOOK { None } else { rows.last().map(|replay| replay.id) };
         let rows = rows.iter().map(|replay| (replay.id, ReplayView::new(replay, None))).collect();
@@ -266,7 +277,7 @@ async fn get_replay(
         }
         replay = visible(&app, &caller, id).await?;
     }
-    Ok(Json(ReplayView::new(&replay, None)))
+    Ok(Json(shown(&app, &replay, None).await?))
 }
 
 /// Waits until the plan is no longer as it was seen, or the hub goes down.
@@ -293,7 +304,7 @@ async fn steer(app: &App, caller: &Caller, id: ReplayId, word: ReplayWord) -> Ap
     let verdict = app.ledger.propose(caller.proposal(command)).await;
     let replay = visible(app, caller, id).await;
     match verdict {
-        Ok(released) => Ok(Json(ReplayView::new(&replay?, released.receipt.map(Into::into)))),
+        Ok(released) => Ok(Json(shown(app, &replay?, Some(released)).await?)),
         // One that has left memory takes no word either.
         Err(Refusal::Rejected(Rejection::ReplayUnknown)) => Err(Rejection::ReplayEnded { phase: replay?.phase }.into()),
         Err(refusal) => Err(refusal.into()),

@@ -16,7 +16,7 @@ use crate::ledger::machine::replay::{ItemAction, MAX_ITEMS, MayHaveRun, Skip};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{FailureClass, Task};
 use crate::ledger::time::{Millis, Timestamp};
-use crate::recovery::list::PlanItem;
+use crate::recovery::list::{PlanItem, group_of};
 use crate::recovery::select::judge;
 use tokio::sync::Semaphore;
 
@@ -51,23 +51,22 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// The items in order; those of one session, if there are several, in a group of their own.
+    /// The items in order.
     pub(super) fn list(&self) -> Vec<PlanItem> {
-        let groups = self.groups();
-        let group = |found: &Found| found.session.as_ref().and_then(|session| groups.get(session)).copied();
-        let item =
-            |found: &Found| PlanItem { task: found.task, action: found.action, group: group(found).unwrap_or(0) };
-        self.items.iter().map(item).collect()
+        let group = |found: &Found| group_of(found.session.as_ref());
+        self.items
+            .iter()
+            .map(|found| PlanItem { task: found.task, action: found.action, group: group(found) })
+            .collect()
     }
 
-    /// Sessions of which several items go, one at a time, numbered from 1.
-    pub(super) fn groups(&self) -> BTreeMap<&SessionId, u32> {
+    /// Sessions of which several items go, one at a time.
+    pub(super) fn sessions(&self) -> usize {
         let mut sizes: BTreeMap<&SessionId, u32> = BTreeMap::new();
         for session in self.items.iter().filter_map(|found| found.session.as_ref()) {
             *sizes.entry(session).or_default() += 1;
         }
-        let several = sizes.into_iter().filter(|(_, size)| *size > 1).map(|(session, _)| session);
-        several.zip(1..).collect()
+        sizes.values().filter(|size| **size > 1).count()
     }
 }
 

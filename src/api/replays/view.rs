@@ -10,6 +10,7 @@ use crate::api::render;
 use crate::api::wire::ReceiptBody;
 use crate::ledger::machine::replay::{ItemAction, ItemOutcome, MayHaveRun, Replay, ReplayPhase};
 use crate::recovery::pace::OVERALL_RATE;
+use crate::recovery::plans::Waiting;
 
 use super::body::Order;
 use super::select::{Found, Selection};
@@ -41,6 +42,17 @@ impl Tally {
         }
         tally
     }
+}
+
+/// What a plan waits for, beside its rate.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = ReplayWaiting)]
+struct WaitingView {
+    /// Sessions whose next item waits, of those that the plan has come to.
+    sessions: u32,
+    /// The task that the first of them waits for: one that was left alone and is unfinished, an orphan that goes before,
+    /// or one of its session that was sent back and has not ended.
+    reach_id: String,
 }
 
 /// A replay plan.
@@ -79,8 +91,12 @@ pub(super) struct ReplayView {
     position: u64,
     /// SHA-256 over salt and bytes of the list of items.
     list_digest: String,
-    /// Seconds that the pending items take at its rate.
-    estimate_s: u64,
+    /// Sessions of which an item can't go yet, and for whom; nothing when all can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    waiting_for: Option<WaitingView>,
+    /// Seconds that the pending items take at least, at its rate; `null` while it waits for tasks whose end nobody knows.
+    estimate_s: Option<u64>,
     /// Of the event that this call made, if it made one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
@@ -112,9 +128,19 @@ impl ReplayView {
             ended_at: replay.ended_at.map(|at| at.to_string()),
             position: replay.position.0,
             list_digest: replay.list.digest.to_string(),
-            estimate_s: estimate(left, replay.rate),
+            waiting_for: None,
+            estimate_s: Some(estimate(left, replay.rate)),
             receipt,
         }
+    }
+
+    /// The same, with what it waits for.
+    pub(super) fn waiting_for(mut self, waiting: Option<Waiting>) -> Self {
+        if let Some(Waiting { lines, first }) = waiting {
+            self.waiting_for = Some(WaitingView { sessions: lines, reach_id: first.to_string() });
+            self.estimate_s = None;
+        }
+        self
     }
 }
 
@@ -184,7 +210,7 @@ pub(super) struct DryRunView {
     /// Sessions of which several items go, one at a time.
     sessions: usize,
     rate_per_s: u32,
-    /// Seconds that the items take at that rate.
+    /// Seconds that the items take at least, at that rate; tasks of one session wait for each other beside it.
     estimate_s: u64,
     /// The last event that the selection is sure to have seen.
     position: u64,
@@ -205,7 +231,7 @@ impl DryRunView {
             ambiguous: selection.ambiguous,
             sample: items.iter().take(SAMPLE).map(SampleView::new).collect(),
             order: ORDER,
-            sessions: selection.groups().len(),
+            sessions: selection.sessions(),
             rate_per_s: order.rate,
             estimate_s: estimate(total, order.rate),
             position: selection.position.0,

@@ -69,14 +69,14 @@ const CHECKS: &[Check] = &[
 ];
 
 /// Everything that is broken: found over the evidence, and found while it ran (L2, S8, T2, T3, D4).
-pub(crate) fn judge(evidence: &Evidence<'_>) -> Vec<Breach> {
+pub(crate) fn judge(evidence: &Evidence<'_>) -> Findings {
     let mut findings = Findings::default();
     for check in CHECKS {
         check(evidence, &mut findings);
     }
     // A second opinion, kept beside the machine.
     let second = audit::check(evidence.log.iter().map(|entry| &entry.event));
-    findings.0.extend(second.into_iter().map(|v| Breach { invariant: v.invariant, seq: v.seq, what: v.what }));
-    findings.0.extend(evidence.notes.live.iter().cloned());
-    findings.0
+    findings.breaches.extend(second.into_iter().map(|v| Breach { invariant: v.invariant, seq: v.seq, what: v.what }));
+    findings.breaches.extend(evidence.notes.live.iter().cloned());
+    findings
 }

@@ -1,20 +1,23 @@
-//! R4: sessions keep their order and stay together. A plan's items of one session are done one at a time and in the list's
-//! order, which is that of submission: the next only when the former one's task, or what was made of it, has ended.
+//! R4: sessions keep their order and stay together, whoever sends their tasks back.
 //!
-//! The sweep brings the orphans of a session back by submission, and none while another that was sent back, by whomever, is
-//! not with its new agent.
+//! The orphans of a session come back by submission: the sweep passes none, held or not, and calls none while another
+//! that was sent back, by whomever, is not with its new agent. A plan's item goes when no older orphan of its session
+//! waits, and everything of it that was sent back has ended: by the sweep, by another plan, by a word, or made anew. And a
+//! plan's items of one session are done in the list's order, the next only when the former one's task, and the last of
+//! what was made of it, has ended.
 //!
-//! Sessions in which another hand proposed items are left out: the order is the planner's to keep.
+//! What another hand proposes over the planner's head is not judged: the order is the planner's to keep. Its own
+//! proposals are judged beside it all the same, but for the order within a plan, where a session in which another hand
+//! meddled is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_reach::ledger::ids::{Namespace, ReachId, Seq, SessionId};
 use agent_reach::ledger::machine::event::{Actor, Event, EventBody};
-use agent_reach::ledger::machine::replay::{Done, Skip};
-use agent_reach::ledger::machine::task::spec::OrphanPolicy;
+use agent_reach::ledger::machine::replay::Done;
 use agent_reach::ledger::time::Timestamp;
 
-use crate::model::{Course, Evidence, Findings, ends};
+use crate::model::{Course, Evidence, Findings, Life, ends};
 
 /// When each task ended, and what was made of it when.
 struct Fates {
@@ -25,6 +28,13 @@ struct Fates {
 impl Fates {
     fn is_over(&self, evidence: &Evidence<'_>, task: ReachId, by: Seq) -> bool {
         !evidence.tasks.contains_key(&task) || self.ends.get(&task).is_some_and(|end| *end < by)
+    }
+
+    /// Is it over, and everything that was made of it, and of that, until the turn that left it behind?
+    fn is_line_over(&self, evidence: &Evidence<'_>, (task, turn): (ReachId, &Event), by: Seq) -> bool {
+        let known = |(seq, next): &(Seq, ReachId)| (*seq < turn.seq || was_made_by(turn, *seq)).then_some(*next);
+        let mut chain = std::iter::successors(Some(task), |of| self.made.get(of).and_then(known));
+        chain.all(|task| self.is_over(evidence, task, by))
     }
 }
 
@@ -37,48 +47,84 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
             fates.made.insert(body.task, (event.seq, body.successor));
         }
     }
-    swept(evidence, findings);
+    one_line(evidence, findings);
     for plan in evidence.plans.values() {
         listed(evidence, plan, findings);
         lines(evidence, plan, &fates, findings);
     }
 }
 
-/// The orphans of one session.
+/// One session.
 #[derive(Default)]
 struct Line {
-    /// Those that the sweep may bring back: their submission, and since when.
+    /// Orphans, held ones too: their submission, and since when.
     waiting: BTreeMap<ReachId, (Seq, Timestamp)>,
     /// Sent back, and not with an agent since.
     out: BTreeSet<ReachId>,
+    /// Sent back, and no orphan since: it has to end before a plan goes on.
+    sent: BTreeSet<ReachId>,
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "asks what puts a task into its session's line; the rest does not")]
-fn swept(evidence: &Evidence<'_>, findings: &mut Findings) {
+impl Line {
+    /// An orphan that goes before: what became one in that very moment was not there when the turn was given.
+    fn older(&self, life: &Life<'_>, at: Timestamp) -> Option<ReachId> {
+        let passed = |(seq, since): &(Seq, Timestamp)| *seq < life.submitted.seq && *since < at;
+        self.waiting.iter().find(|(_, place)| passed(place)).map(|(id, _)| *id)
+    }
+
+    fn lets_sweep(&self, life: &Life<'_>, at: Timestamp) -> Result<(), ReachId> {
+        self.older(life, at).or_else(|| self.out.first().copied()).map_or(Ok(()), Err)
+    }
+
+    fn lets_plan(&self, life: &Life<'_>, at: Timestamp) -> Result<(), ReachId> {
+        let sent = self.sent.iter().copied().find(|other| *other != life.id);
+        self.older(life, at).or(sent).map_or(Ok(()), Err)
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks what moves a session's line; the rest does not")]
+fn one_line(evidence: &Evidence<'_>, findings: &mut Findings) {
     let mut lines: BTreeMap<(&Namespace, &SessionId), Line> = BTreeMap::new();
     for event in evidence.log.iter().map(|entry| &entry.event) {
         if event.body.callback_subject().is_some() {
             continue;
         }
-        let Some(life) = event.body.task().and_then(|id| evidence.tasks.get(&id)) else { continue };
+        let item = if let EventBody::ReplayItemDone(body) = &event.body { Some(body) } else { None };
+        let subject = item.map(|body| body.task).or_else(|| event.body.task());
+        let Some(life) = subject.and_then(|id| evidence.tasks.get(&id)) else { continue };
         let Some(session) = &life.spec.session else { continue };
         let line = lines.entry((life.namespace, session)).or_default();
         match &event.body {
+            EventBody::ReplayItemDone(body) => {
+                let plan = evidence.plans.get(&body.replay);
+                if plan.is_some_and(|plan| *plan.by == event.actor) {
+                    findings.judged("R4: items of sessions that went");
+                    if let Err(other) = line.lets_plan(life, event.at) {
+                        let what = format!("{}: {} goes beside {other} of its session", body.replay, life.id);
+                        findings.add("R4", event.seq, what);
+                    }
+                }
+            }
             EventBody::TaskOrphaned(_) => {
                 line.out.remove(&life.id);
-                if life.spec.orphan == OrphanPolicy::Replay {
-                    line.waiting.insert(life.id, (life.submitted.seq, event.at));
-                }
+                line.sent.remove(&life.id);
+                line.waiting.insert(life.id, (life.submitted.seq, event.at));
             }
             EventBody::TaskReplayed(_) => {
                 line.waiting.remove(&life.id);
-                // What was orphaned in that very moment was not there when the turn was given.
-                let passed = |(seq, since): &(Seq, Timestamp)| *seq < life.submitted.seq && *since < event.at;
-                let before = line.waiting.iter().find(|(_, place)| passed(place)).map(|(id, _)| id);
-                if let Some(other) = before.or_else(|| line.out.first()).filter(|_| event.actor == Actor::Hub) {
-                    findings.add("R4", event.seq, format!("{} goes before {other} of its session is placed", life.id));
+                if event.actor == Actor::Hub {
+                    findings.judged("R4: orphans of sessions that were swept");
+                    if let Err(other) = line.lets_sweep(life, event.at) {
+                        let what = format!("{} goes before {other} of its session is placed", life.id);
+                        findings.add("R4", event.seq, what);
+                    }
                 }
                 line.out.insert(life.id);
+                line.sent.insert(life.id);
+            }
+            EventBody::TaskRedriven(body) => {
+                line.out.insert(body.successor);
+                line.sent.insert(body.successor);
             }
             EventBody::TaskAcknowledged(_) | EventBody::TaskReclaimed(_) | EventBody::TaskProgressed(_) => {
                 line.waiting.remove(&life.id);
@@ -87,6 +133,7 @@ fn swept(evidence: &Evidence<'_>, findings: &mut Findings) {
             body if ends(body).is_some() => {
                 line.waiting.remove(&life.id);
                 line.out.remove(&life.id);
+                line.sent.remove(&life.id);
             }
             EventBody::TaskQueued(_) | EventBody::TaskRetryScheduled(_) => drop(line.waiting.remove(&life.id)),
             _ => {}
@@ -114,19 +161,20 @@ fn lines(evidence: &Evidence<'_>, plan: &Course<'_>, fates: &Fates, findings: &m
     let mut settled: BTreeMap<u32, &Event> = BTreeMap::new();
     for (index, event) in turns {
         let group = group_of(index);
-        if group == 0 || meddled.contains(&group) {
+        if group == 0 {
             continue;
         }
+        if meddled.contains(&group) {
+            findings.judged("R4: items left out, another hand meddled");
+            continue;
+        }
+        findings.judged("R4: items judged within their plan");
         let of_session = (0_u32..).zip(plan.list).filter(|(_, item)| item.group == group);
         let done = matches!(event.body, EventBody::ReplayItemDone(_));
         for (before, item) in of_session.take_while(|(before, _)| *before < index).filter(|_| done) {
             let over = match settled.get(&before) {
                 None => false,
-                Some(former) => {
-                    let made = fates.made.get(&item.task).filter(|(seq, _)| was_known(former, *seq)).map(|made| made.1);
-                    fates.is_over(evidence, item.task, event.seq)
-                        && made.is_none_or(|made| fates.is_over(evidence, made, event.seq))
-                }
+                Some(former) => fates.is_line_over(evidence, (item.task, former), event.seq),
             };
             if !over {
                 let what = format!("{}: item {index} goes before item {before} of its session is over", plan.id);
@@ -147,13 +195,8 @@ fn index_of(event: &Event) -> Option<u32> {
     }
 }
 
-/// Is it that item's turn that made it, or was it made before and left alone for that?
-fn was_known(turn: &Event, made: Seq) -> bool {
-    if let EventBody::ReplayItemDone(body) = &turn.body {
-        matches!(body.done, Done::Redriven { .. }) && made.0 == turn.seq.0 + 2
-    } else if let EventBody::ReplayItemSkipped(body) = &turn.body {
-        body.skip == Skip::AlreadyRedriven && made < turn.seq
-    } else {
-        false
-    }
+/// Is it that very turn that made it?
+fn was_made_by(turn: &Event, made: Seq) -> bool {
+    matches!(&turn.body, EventBody::ReplayItemDone(body) if matches!(body.done, Done::Redriven { .. }))
+        && made.0 == turn.seq.0 + 2
 }

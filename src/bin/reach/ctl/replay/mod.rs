@@ -216,6 +216,7 @@ fn facts(plan: &Value) -> Vec<(&'static str, String)> {
     rows.extend(skipped(plan).map(|skipped| ("skipped", skipped)));
     let left = plan.get("estimate_s").and_then(Value::as_u64).filter(|left| *left > 0);
     rows.extend(left.map(|left| ("left", format!("{} at its rate, or longer", span(left.saturating_mul(1_000))))));
+    rows.extend(waits(plan).map(|waits| ("waits", waits)));
     rows.push(("rate", format!("{} a second", field(plan, "/rate_per_s"))));
     if plan.get("include_ambiguous") == Some(&Value::Bool(true)) {
         rows.push(("ambiguous", "what may have run and is not idempotent goes, too".to_owned()));
@@ -232,6 +233,14 @@ fn facts(plan: &Value) -> Vec<(&'static str, String)> {
     let by = ["/by/token_id", "/by/agent_id", "/by/kind"].map(|at| field(plan, at));
     rows.extend(by.into_iter().find(|text| text != "-").map(|by| ("by", by)));
     rows
+}
+
+/// `2 sessions wait, the first for reach_…`; `None` when every item can go.
+fn waits(plan: &Value) -> Option<String> {
+    let sessions = plan.pointer("/waiting_for/sessions").and_then(Value::as_u64)?;
+    let told =
+        if sessions == 1 { "1 session waits".to_owned() } else { format!("{sessions} sessions wait, the first") };
+    Some(format!("{told} for {}", field(plan, "/waiting_for/reach_id")))
 }
 
 /// `3 may-have-run, 1 superseded`; `None` when nothing was left alone.
@@ -285,6 +294,18 @@ mod tests {
                 "by: tok_1",
             ]
         );
+    }
+
+    #[test]
+    fn a_plan_that_waits_says_for_whom_and_pretends_no_end() {
+        let mut plan = plan();
+        plan["estimate_s"] = Value::Null;
+        plan["waiting_for"] = json!({"sessions": 1, "reach_id": "reach_a"});
+        let rows: Vec<String> = facts(&plan).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        assert!(rows.contains(&"waits: 1 session waits for reach_a".to_owned()), "{rows:?}");
+        assert!(!rows.iter().any(|row| row.starts_with("left")), "{rows:?}");
+        plan["waiting_for"]["sessions"] = json!(3);
+        assert_eq!(waits(&plan).as_deref(), Some("3 sessions wait, the first for reach_a"));
     }
 
     #[test]

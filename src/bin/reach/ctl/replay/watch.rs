@@ -17,7 +17,7 @@ use crate::ctl::events::{Feed, end_of_feed};
 use crate::exit::{Code, Failure, Outcome};
 use crate::output::{self, Chatter, Format, field, tame};
 
-use super::{Progress, show};
+use super::{Progress, show, waits};
 
 /// One look waits so long for a change.
 const LONG_POLL_MS: u64 = 2_000;
@@ -108,7 +108,7 @@ impl Pace {
     }
 }
 
-/// `19.8/s of 20/s, 1.4 s to go`; what a paused one waits for; nothing for one that has ended.
+/// `19.8/s of 20/s, 1.4 s to go`, or whom it waits for; what a paused one waits for; nothing for one that has ended.
 fn pace_in_words(plan: &Value, pace: &Pace) -> String {
     let pending = Progress::of(plan).pending;
     let rate = plan.get("rate_per_s").and_then(Value::as_f64).unwrap_or(0.0);
@@ -118,9 +118,11 @@ fn pace_in_words(plan: &Value, pace: &Pace) -> String {
             let left = pending as f64 / now.unwrap_or(rate).max(0.001);
             let left = Duration::try_from_secs_f64(left).map_or(u128::MAX, |left| left.as_millis());
             let left = span(u64::try_from(left).unwrap_or(u64::MAX));
-            match now {
-                Some(now) => format!("{now:.1}/s of {rate}/s, {left} to go"),
-                None => format!("{rate}/s, {left} to go"),
+            match (now, waits(plan)) {
+                (Some(now), None) => format!("{now:.1}/s of {rate}/s, {left} to go"),
+                (None, None) => format!("{rate}/s, {left} to go"),
+                (Some(now), Some(waits)) => format!("{now:.1}/s of {rate}/s; {waits}"),
+                (None, Some(waits)) => waits,
             }
         }
         "paused" => format!("`reach replay resume {}` lets it go on", field(plan, "/replay_id")),
@@ -140,7 +142,7 @@ enum Screen {
     /// A bar, and the last items below it.
     Bar { all: MultiProgress, bar: ProgressBar, items: [ProgressBar; ITEMS], tail: Tail },
     /// A line, when it has moved.
-    Lines { last: Option<(String, Progress)>, format: Format },
+    Lines { last: Option<(String, Progress, Option<String>)>, format: Format },
     /// Nothing but the end.
     End,
 }
@@ -185,12 +187,13 @@ impl Screen {
                 }
             }
             Self::Lines { last, format } => {
-                if last.as_ref() != Some(&(state.clone(), progress)) {
+                let now = Some((state, progress, waits(plan)));
+                if *last != now {
                     match format {
                         Format::Json => output::data(&plan.to_string()),
                         Format::Table => output::row(&line(plan, pace)),
                     }
-                    *last = Some((state, progress));
+                    *last = now;
                 }
             }
             Self::End => {}
@@ -284,6 +287,13 @@ mod tests {
         assert_eq!(pace_in_words(&plan("running"), &pace), "15.0/s of 20/s, 2.0 s to go");
         assert!(pace_in_words(&plan("paused"), &pace).contains("reach replay resume replay_x"));
         assert_eq!(line(&plan("completed"), &pace), "completed  10 replayed, 0 skipped, 30 pending of 40");
+    }
+
+    #[test]
+    fn a_plan_that_waits_for_somebody_says_so_and_no_time() {
+        let mut plan = plan("running");
+        plan["waiting_for"] = json!({"sessions": 2, "reach_id": "reach_a"});
+        assert_eq!(pace_in_words(&plan, &Pace::default()), "2 sessions wait, the first for reach_a");
     }
 
     #[test]

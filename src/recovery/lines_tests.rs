@@ -1,0 +1,180 @@
+//! Plans beside each other, beside what waits and what is full, over a real state: who waits for whom, and who does not.
+
+use crate::ledger::ids::{Capability, ReachId, ReplayId};
+use crate::ledger::machine::agent::Declaration;
+use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::policy::Policy;
+use crate::ledger::machine::replay::order::ReplayWord;
+use crate::ledger::machine::replay::{ItemAction, ItemOutcome, Skip};
+use crate::ledger::machine::task::spec::{Idempotence, OrphanPolicy, Qos, Submission};
+use crate::ledger::time::Timestamp;
+use crate::recovery::plans::{IN_VAIN, Waiting};
+use crate::recovery::plans_tests::{failed, held, of_session, outcomes, pass, redrive, replay, session, settled};
+use crate::scheduler::world::{World, declaration, namespace, offer};
+
+#[test]
+fn a_paused_plan_keeps_no_list_and_asks_for_it_when_it_goes_on() {
+    let mut world = World::new();
+    let tasks = held(&mut world, 2);
+    let (plan, list) = world.order(1, &[replay(tasks[0]), replay(tasks[1])]);
+    world.tell(plan, &list);
+    world.cycle();
+    world.steer(plan, ReplayWord::Pause { reason: None });
+    world.tell(plan, &list);
+    world.steer(plan, ReplayWord::Resume);
+    assert_eq!(world.recovery.plans().wants_list().collect::<Vec<_>>(), [plan]);
+    world.tell(plan, &list);
+    pass(&mut world, 1_000);
+    assert_eq!(settled(&world, plan), 2);
+}
+
+#[test]
+fn r4_two_plans_with_different_items_of_a_session_take_turns() {
+    let mut world = World::new();
+    let tasks = failed(&mut world, 2, |spec| spec.session = Some(session()));
+    let plans: Vec<_> = tasks.iter().map(|task| world.plan(100, &[of_session(*task, ItemAction::Redrive)])).collect();
+    pass(&mut world, 1_000);
+    assert_eq!(plans.iter().map(|plan| settled_of(&world, *plan)).sum::<u32>(), 1, "one of the session at a time");
+    let first = tasks.iter().zip(&plans).find(|(_, plan)| settled_of(&world, **plan) == 1).unwrap();
+    let made = first.1.successor(*first.0);
+    world.ack(made);
+    pass(&mut world, 1_000);
+    assert_eq!(plans.iter().map(|plan| settled_of(&world, *plan)).sum::<u32>(), 1, "acknowledged is not ended");
+    world.complete(made);
+    pass(&mut world, 1_000);
+    assert_eq!(plans.iter().map(|plan| settled_of(&world, *plan)).sum::<u32>(), 2);
+}
+
+/// Settled items, of an ended plan too.
+fn settled_of(world: &World, plan: ReplayId) -> u32 {
+    world.state.replay(plan).map_or(1, |plan| plan.settled)
+}
+
+#[test]
+fn r4_an_item_waits_for_the_last_of_a_chain_of_tasks_that_were_made_of_the_former_one() {
+    let mut world = World::new();
+    let tasks = failed(&mut world, 2, |spec| {
+        spec.session = Some(session());
+        spec.retry.max_retries = 0;
+    });
+    // A was made anew as B by one plan, B failed, and was made anew as C by another: C runs.
+    let first = world.plan(100, &[of_session(tasks[0], ItemAction::Redrive)]);
+    world.cycle();
+    let second = first.successor(tasks[0]);
+    world.ack(second);
+    world.fail(second);
+    world.state.forget_up_to(world.state.seq());
+    let next = world.plan(100, &[of_session(second, ItemAction::Redrive)]);
+    world.cycle();
+    let third = next.successor(second);
+    world.ack(third);
+    for restart in [false, true] {
+        let (plan, list) =
+            world.order(100, &tasks.iter().map(|task| of_session(*task, ItemAction::Redrive)).collect::<Vec<_>>());
+        if restart {
+            world.restart();
+        }
+        world.tell(plan, &list);
+        pass(&mut world, 1_000);
+        let pending = ItemOutcome::Pending;
+        assert_eq!(outcomes(&world, plan)[1], pending, "C runs");
+        let waiting = world.recovery.waiting_for(&world.state, plan);
+        assert_eq!(waiting, Some(Waiting { lines: 1, first: third }));
+        world.steer(plan, ReplayWord::Cancel { reason: None });
+    }
+    world.complete(third);
+    let plan = world.plan(100, &tasks.iter().map(|task| of_session(*task, ItemAction::Redrive)).collect::<Vec<_>>());
+    world.cycle();
+    let outcomes = outcomes(&world, plan);
+    assert_eq!(outcomes, [ItemOutcome::Skipped(Skip::AlreadyRedriven), ItemOutcome::Redriven]);
+}
+
+#[test]
+fn r4_a_skipped_item_that_is_unfinished_holds_its_line_and_the_plan_says_for_whom_it_waits() {
+    let mut world = World::new();
+    world.register("a", declaration(3));
+    let risky = |spec: &mut Submission| {
+        spec.session = Some(session());
+        spec.orphan = OrphanPolicy::Hold;
+        spec.idempotence = Idempotence::NotDeclared;
+    };
+    let held = world.submit(risky);
+    let safe = world.submit(|spec| {
+        spec.session = Some(session());
+        spec.orphan = OrphanPolicy::Hold;
+    });
+    world.cycle();
+    [held, safe].into_iter().for_each(|task| world.ack(task));
+    world.lose("a");
+    let items = [of_session(held, ItemAction::Replay), of_session(safe, ItemAction::Replay)];
+    let (plan, list) = world.order(100, &items);
+    world.tell(plan, &list);
+    pass(&mut world, 1_000);
+    let expected = [ItemOutcome::Skipped(Skip::MayHaveRun), ItemOutcome::Pending];
+    assert_eq!(outcomes(&world, plan), expected);
+    let waits = Some(Waiting { lines: 1, first: held });
+    assert_eq!(world.recovery.waiting_for(&world.state, plan), waits);
+    // Its agent comes back and names it: it is no orphan, and unfinished still.
+    world.restart();
+    world.tell(plan, &list);
+    pass(&mut world, 1_000);
+    assert_eq!((outcomes(&world, plan), world.recovery.waiting_for(&world.state, plan)), (expected.to_vec(), waits));
+    world.complete(held);
+    world.cycle();
+    assert_eq!(settled_of(&world, plan), 2);
+    assert_eq!(world.recovery.waiting_for(&world.state, plan), None);
+}
+
+/// Failed tasks of "a.b", of which one waits in its full lane, and one of "c.d" behind them.
+fn full_lane(world: &mut World, n: u32) -> (Vec<ReachId>, ReachId) {
+    let tasks = failed(world, n, |_| {});
+    world.register("other", Declaration { offers: vec![offer("c.d")], ..declaration(10) });
+    let other = world.submit(|spec| {
+        spec.capability = Capability::new("c.d").unwrap();
+        spec.retry.max_retries = 0;
+    });
+    world.cycle();
+    world.ack(other);
+    world.fail(other);
+    world.state.forget_up_to(world.state.seq());
+    let policy = Policy { lane_bound: 1, replays_per_second: 1_000, ..Policy::default() };
+    let command = Command::SetPolicy { policy, reason: "test".into() };
+    world.propose(&Proposal::by_hub(Some(namespace()), command)).0.unwrap();
+    world.lose("f");
+    world.submit(|spec| spec.qos = Qos::Urgent);
+    (tasks, other)
+}
+
+#[test]
+fn semantics_22_a_full_queue_holds_up_no_item_of_another_capability() {
+    let mut world = World::new();
+    let (tasks, other) = full_lane(&mut world, 3);
+    let items: Vec<_> = tasks.iter().chain([&other]).map(|task| redrive(*task, 0)).collect();
+    let plan = world.plan(100, &items);
+    world.cycle();
+    let pending = ItemOutcome::Pending;
+    assert_eq!(outcomes(&world, plan), [pending, pending, pending, ItemOutcome::Redriven]);
+    assert_eq!(world.refusals.len(), 3);
+    assert_eq!(world.recovery_wake(), Some(Timestamp(world.now.0 + 1_000)), "all are set aside: the plan rests");
+    pass(&mut world, 999);
+    assert_eq!(world.refusals.len(), 3);
+    pass(&mut world, 1);
+    assert_eq!(world.refusals.len(), 6);
+}
+
+#[test]
+fn semantics_22_a_plan_that_finds_no_room_again_and_again_rests_as_a_whole() {
+    let mut world = World::new();
+    let (tasks, other) = full_lane(&mut world, 10);
+    let many = tasks.iter().cycle().take(300).chain([&other]).map(|task| redrive(*task, 0)).collect::<Vec<_>>();
+    let plan = world.plan(1_000, &many);
+    world.cycle();
+    assert_eq!(world.refusals.len(), IN_VAIN as usize);
+    let mut rounds = 0;
+    while settled(&world, plan) == 0 {
+        rounds += 1;
+        assert!(rounds <= 10, "new ground is tried beside what was set aside");
+        pass(&mut world, 1_000);
+    }
+    assert!(world.refusals.len() <= IN_VAIN as usize * (rounds + 2));
+}
