@@ -16,7 +16,7 @@ use crate::ledger::handle::Unavailable;
 use crate::ledger::ids::{AgentId, AgentKey, Namespace, ReachId, TokenId};
 use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
-use crate::ledger::machine::event::EventBody;
+use crate::ledger::machine::event::{EventBody, HeldWhy};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::OrphanPolicy;
 use crate::ledger::machine::task::status::{Status, StatusKind};
@@ -247,15 +247,16 @@ pub(super) async fn explain_task(
     } else {
         None
     };
+    let held = task_view::held(&app.ledger, std::slice::from_ref(&task)).await?.pop().flatten();
     let unblock = match &routed {
         Some(routed) => remedies(routed),
-        None => own_remedy(&task).into_iter().chain(turn(&app, &task).await?).collect(),
+        None => own_remedy(&task, held).into_iter().chain(turn(&app, &task).await?).collect(),
     };
     Ok(Json(Explained {
         reach_id: id.to_string(),
         state: task.status.kind().name(),
-        why: why(&task) + &routed.as_ref().and_then(Permitted::only_reason_told).unwrap_or_default(),
-        waits: task_view::waits(&task),
+        why: why(&task, held) + &routed.as_ref().and_then(Permitted::only_reason_told).unwrap_or_default(),
+        waits: task_view::waits(&task, held),
         deadline: task.deadline.to_string(),
         unblock,
         route: routed.map(RouteView::new),
@@ -312,7 +313,7 @@ fn until(at: Option<Timestamp>) -> String {
 }
 
 /// A state in words.
-fn why(task: &Task) -> String {
+fn why(task: &Task, held: Option<HeldWhy>) -> String {
     match &task.status {
         Status::AwaitingApproval => "its capability is sensitive: a person must approve it".to_owned(),
         Status::Scheduled { until } => format!("it is not to start before {until}"),
@@ -334,7 +335,15 @@ fn why(task: &Task) -> String {
         ),
         Status::Retrying { until } => format!("it is tried again at {until}"),
         Status::Orphaned { lease, cause, since } => {
-            format!("its agent {} is gone since {since} ({})", lease.agent, render::orphan_cause(*cause))
+            let gone = format!("its agent {} is gone since {since} ({})", lease.agent, render::orphan_cause(*cause));
+            match held {
+                None => gone,
+                Some(HeldWhy::Superseded { by }) => {
+                    format!(
+                        "{gone}; it is not replayed by itself, for {by}, a newer task of its session, has succeeded"
+                    )
+                }
+            }
         }
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => {
             let state = task.status.kind();
@@ -349,7 +358,7 @@ fn why(task: &Task) -> String {
     }
 }
 
-fn own_remedy(task: &Task) -> Vec<String> {
+fn own_remedy(task: &Task, held: Option<HeldWhy>) -> Vec<String> {
     let text = match &task.status {
         Status::AwaitingApproval => "someone with the scope operate approves it",
         Status::Scheduled { .. } | Status::Retrying { .. } => "the time passes; it goes on by itself",
@@ -363,6 +372,9 @@ fn own_remedy(task: &Task) -> Vec<String> {
             "its agent comes back and reclaims it, or an operator resolves it (hand-over, fail) or replays it with \
              include_ambiguous, or it is cancelled: it may have run, and its orphan policy is hold, so it is not replayed \
              by itself"
+        }
+        Status::Orphaned { .. } if held.is_some() => {
+            "its agent comes back and reclaims it, or an operator resolves it (hand-over, fail), or it is cancelled"
         }
         Status::Orphaned { .. } => "the replay lets it back into the queue, or its agent comes back",
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => {

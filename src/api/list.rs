@@ -16,10 +16,10 @@ use crate::ledger::store::FinishedFilter;
 use crate::recovery::select::Select;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code};
-use super::extract::{Caller, Json, Query, WireTime, quoted, wrong};
-use super::near::nearest;
-use super::task_view::{Beside, TaskView};
+use super::error::{ApiError, ApiResult};
+use super::extract::{Caller, Json, Query, WireTime, wrong};
+use super::near::{NoSuchWord, one_of};
+use super::task_view::{self, Beside, TaskView};
 use super::wire::{Cursor, Page, page_size};
 
 /// Live tasks looked at in one question to the state.
@@ -74,19 +74,12 @@ fn words<T: Copy>(name: &str, text: Option<&String>, all: &[T], spell: fn(T) -> 
 
 /// One word of a choice.
 pub(super) fn word<T: Copy>(name: &str, text: &str, all: &[T], spell: fn(T) -> &'static str) -> ApiResult<T> {
-    let found = all.iter().copied().find(|known| spell(*known) == text);
-    found.ok_or_else(|| {
-        let choice: Vec<&'static str> = all.iter().map(|known| spell(*known)).collect();
-        no_such_word(name, text, &choice)
-    })
+    one_of(text, all, spell).map_err(|no| no.in_query(name))
 }
 
 /// The refusal of a word, with the choice and the one that was meant.
 pub(super) fn no_such_word(name: &str, text: &str, choice: &[&'static str]) -> ApiError {
-    let meant = nearest(text, choice.iter().copied());
-    let asked = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
-    let detail = format!("{name}: there is no {}; {asked}choose from {}", quoted(text), choice.join(", "));
-    ApiError::new(Code::InvalidQuery, detail).suggest(meant.map(str::to_owned))
+    NoSuchWord::new(text, choice).in_query(name)
 }
 
 /// The same for the few words that are checked where they are used.
@@ -204,7 +197,9 @@ pub(super) async fn list_tasks(
     }
     let next_cursor = position.map(|position| cursor.after(&position.to_string()));
     let kin = app.ledger.kin_of(&items).await?;
-    let views = items.iter().zip(kin).map(|(task, kin)| TaskView::new(task, Beside { kin, ..Beside::default() }));
+    let held = task_view::held(&app.ledger, &items).await?;
+    let beside = kin.into_iter().zip(held).map(|(kin, held)| Beside { kin, held, ..Beside::default() });
+    let views = items.iter().zip(beside).map(|(task, beside)| TaskView::new(task, beside));
     Ok(Json(Page { items: views.collect(), next_cursor }))
 }
 

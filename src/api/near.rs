@@ -4,7 +4,7 @@ use crate::ledger::ids::Capability;
 
 use super::App;
 use super::error::{ApiError, Code};
-use super::extract::Caller;
+use super::extract::{Caller, quoted};
 
 /// Suggestions at most.
 const MOST: usize = 5;
@@ -52,6 +52,42 @@ pub(super) fn near(app: &App, caller: &Caller, wanted: &Capability) -> Near {
     let (shown, hidden): (Vec<_>, Vec<_>) = near.into_iter().partition(|(_, name)| caller.bearer().can_call(name));
     let shown = shown.into_iter().take(MOST).map(|(_, name)| name.to_string()).collect();
     Near { shown, hidden: hidden.len() }
+}
+
+/// A word that is none of a choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NoSuchWord {
+    detail: String,
+    meant: Option<&'static str>,
+}
+
+impl NoSuchWord {
+    /// With the choice, and the one that was meant.
+    pub(super) fn new(text: &str, choice: &[&'static str]) -> Self {
+        let meant = nearest(text, choice.iter().copied());
+        let asked = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
+        let detail = format!("there is no {}; {asked}choose from {}", quoted(text), choice.join(", "));
+        Self { detail, meant }
+    }
+
+    /// The refusal of a parameter.
+    pub(super) fn in_query(self, name: &str) -> ApiError {
+        ApiError::new(Code::InvalidQuery, format!("{name}: {}", self.detail)).suggest(self.meant.map(str::to_owned))
+    }
+
+    /// The refusal of a field.
+    pub(super) fn at(self, pointer: &str) -> ApiError {
+        ApiError::field(pointer, self.detail).suggest(self.meant.map(str::to_owned))
+    }
+}
+
+/// The word of a choice.
+///
+/// # Errors
+/// [`NoSuchWord`] for any other.
+pub(super) fn one_of<T: Copy>(text: &str, all: &[T], spell: fn(T) -> &'static str) -> Result<T, NoSuchWord> {
+    let found = all.iter().copied().find(|known| spell(*known) == text);
+    found.ok_or_else(|| NoSuchWord::new(text, &all.iter().map(|known| spell(*known)).collect::<Vec<_>>()))
 }
 
 /// The one of our own names that was probably meant: at most a third of the letters differ.

@@ -5,7 +5,9 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::ledger::handle::{Ledger, Unavailable};
+use crate::ledger::ids::ReachId;
 use crate::ledger::machine::Kin;
+use crate::ledger::machine::event::HeldWhy;
 use crate::ledger::machine::task::spec::{BodyRef, OrphanPolicy, Text};
 use crate::ledger::machine::task::status::{Status, StatusKind};
 use crate::ledger::machine::task::{OutcomeKind, ReachOutcome, Task, WorkOutcome};
@@ -87,6 +89,8 @@ pub(super) struct Beside {
     pub owner: Option<Text>,
     /// What it was made of, and what was made of it.
     pub kin: Kin,
+    /// Why it is an orphan that waits for a word.
+    pub held: Option<HeldWhy>,
 }
 
 /// Reads what a task's view shows beside the task itself.
@@ -94,7 +98,8 @@ pub(super) struct Beside {
 /// # Errors
 /// [`Unavailable`] when the disk does not answer.
 pub(super) async fn beside(ledger: &Ledger, task: &Task) -> Result<Beside, Unavailable> {
-    let mut beside = Beside { kin: ledger.kin(task).await?, ..Beside::default() };
+    let held = held(ledger, std::slice::from_ref(task)).await?.pop().flatten();
+    let mut beside = Beside { kin: ledger.kin(task).await?, held, ..Beside::default() };
     if task.status.kind() == StatusKind::SlowReach {
         let key = (task.namespace.clone(), task.spec.capability.clone());
         beside.owner = ledger.published().capability_rules.get(&key).and_then(|rules| rules.owner.clone());
@@ -106,6 +111,18 @@ pub(super) async fn beside(ledger: &Ledger, task: &Task) -> Result<Beside, Unava
         beside.message = message(ledger, task, named).await?;
     }
     Ok(beside)
+}
+
+/// Why each of some tasks is an orphan that waits for a word, if it is one that its policy does not hold.
+///
+/// # Errors
+/// [`Unavailable`] when the hub does not answer.
+pub(super) async fn held(ledger: &Ledger, tasks: &[Task]) -> Result<Vec<Option<HeldWhy>>, Unavailable> {
+    if !tasks.iter().any(|task| task.status.kind() == StatusKind::Orphaned) {
+        return Ok(vec![None; tasks.len()]);
+    }
+    let ids: Vec<ReachId> = tasks.iter().map(Task::id).collect();
+    ledger.ask(move |state| ids.into_iter().map(|id| state.held(id)).collect()).await
 }
 
 /// The bytes of a task's result; `None` once they are erased.
@@ -161,7 +178,7 @@ impl TaskView {
             ended_at: task.ended_at.map(|at| at.to_string()),
             deadline: task.deadline.to_string(),
             not_before: spec.not_before.map(|at| at.to_string()),
-            waits: waits(task).map(|waits| owned(waits, beside.owner.as_deref())),
+            waits: waits(task, beside.held).map(|waits| owned(waits, beside.owner.as_deref())),
             session_id: spec.session.as_ref().map(ToString::to_string),
             batch_id: spec.batch.map(|(batch, _)| batch.to_string()),
             batch_index: spec.batch.map(|(_, index)| index),
@@ -215,7 +232,7 @@ fn owned(mut waits: serde_json::Value, owner: Option<&str>) -> serde_json::Value
 }
 
 /// What a task waits for where it stands.
-pub(super) fn waits(task: &Task) -> Option<serde_json::Value> {
+pub(super) fn waits(task: &Task, held: Option<HeldWhy>) -> Option<serde_json::Value> {
     use serde_json::json;
     match &task.status {
         Status::AwaitingApproval => Some(json!({"for": "approval"})),
@@ -233,11 +250,14 @@ pub(super) fn waits(task: &Task) -> Option<serde_json::Value> {
         }
         Status::Retrying { until } => Some(json!({"for": "retry", "until": until.to_string()})),
         Status::Orphaned { cause, .. } => {
-            let expected = match task.spec.orphan {
-                OrphanPolicy::Replay => "replay",
-                OrphanPolicy::Hold => "agent-or-operator",
-            };
-            Some(json!({"for": expected, "cause": render::orphan_cause(*cause)}))
+            let cause = render::orphan_cause(*cause);
+            match (held, task.spec.orphan) {
+                (Some(HeldWhy::Superseded { by }), _) => Some(json!({
+                    "for": "agent-or-operator", "cause": cause, "superseded_by": by.to_string(),
+                })),
+                (None, OrphanPolicy::Replay) => Some(json!({"for": "replay", "cause": cause})),
+                (None, OrphanPolicy::Hold) => Some(json!({"for": "agent-or-operator", "cause": cause})),
+            }
         }
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => None,
     }

@@ -302,7 +302,7 @@ pub(super) async fn get_payload(
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReasonBody {
-    /// 1 to 500 characters.
+    /// 1 to 1,000 characters.
     reason: Option<String>,
 }
 

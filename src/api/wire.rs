@@ -22,6 +22,9 @@ pub const PAGE_BYTES: usize = 8 << 20;
 /// What a row weighs beside its texts.
 pub const ROW_BYTES: usize = 1 << 10;
 
+/// Characters of an operator's reason at most.
+pub const MAX_REASON: usize = 1_000;
+
 /// Proof that an event is in the ledger (semantics 25).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[schema(as = Receipt)]
@@ -50,12 +53,12 @@ pub struct Page<T> {
 /// An operator's reason: short, for it is kept in the ledger.
 ///
 /// # Errors
-/// 422 `invalid-field` at `pointer` when it is empty, longer than 500 characters or holds control characters.
+/// 422 `invalid-field` at `pointer` when it is empty, longer than [`MAX_REASON`] characters or holds control characters.
 pub fn reason(pointer: &str, text: Option<&str>) -> ApiResult<Option<Text>> {
     match text.map(str::trim) {
         None => Ok(None),
-        Some(text) if text.is_empty() || text.chars().count() > 500 || text.chars().any(char::is_control) => {
-            Err(ApiError::field(pointer, "1 to 500 characters without control characters"))
+        Some(text) if text.is_empty() || text.chars().count() > MAX_REASON || text.chars().any(char::is_control) => {
+            Err(ApiError::field(pointer, "1 to 1,000 characters without control characters"))
         }
         Some(text) => Ok(Some(text.into())),
     }

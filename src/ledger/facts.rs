@@ -6,20 +6,25 @@
 
 use std::sync::Arc;
 
-use crate::ledger::ids::{AgentKey, Namespace, ReachId, Seq};
+use crate::ledger::ids::{AgentKey, Namespace, ReachId, Seq, SessionId};
 use crate::ledger::keys::Keys;
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind};
+use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind, TaskRedriven};
+use crate::ledger::machine::replay::ItemAction;
 use crate::ledger::machine::replay::order::Before;
+use crate::ledger::machine::success::{Origin, Success};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{IdempotencyKey, MAX_STALE_EVENTS};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::{Fact, KeyBinding, State};
 use crate::ledger::planner::Note;
-use crate::ledger::store::{Body, BodyKey, BodyKind, FinishedFilter, ReadError, Rows, Store, StoredEvent};
+use crate::ledger::store::{Body, BodyKey, BodyKind, FinishedFilter, Kept, ReadError, Rows, Store, StoredEvent};
 
-/// Later events of a finished task that are read for one report.
+/// Later events of a finished task that are read for one report, and ended tasks of a session that are read where
+/// successes have no row.
 const LOOKED_AT: usize = 128;
+/// Links of a chain of redrives that are followed one by one.
+const CHAIN: usize = 64;
 
 /// Fills in what the command's decision needs.
 ///
@@ -37,8 +42,18 @@ pub fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, keys: &Ke
         }
         Command::Report(report) => report.fact = reported_on(report.task, state, store)?,
         Command::CancelTask { task, fact, .. } => *fact = finished(*task, state, store)?,
-        Command::RedriveTask(order) => order.before = Some(before(order.task, state, store)?),
-        Command::ReplayItem(item) => item.before = Some(before(item.task, state, store)?),
+        Command::RedriveTask(order) => order.before = Some(before_redrive(order.task, state, store)?),
+        Command::ReplayItem(item) => {
+            item.before = Some(match item.action {
+                ItemAction::Replay => before_replay(item.task, state, store)?,
+                ItemAction::Redrive => before_redrive(item.task, state, store)?,
+            });
+        }
+        Command::ReplayTask { task, superseded_by } => {
+            if let Some(orphan) = state.task(*task) {
+                *superseded_by = superseded_orphan(orphan, state, store)?;
+            }
+        }
         Command::DispatchTask { task, lease, .. } => {
             if let Some(attempt) = state.task(*task).map(|task| task.attempt.next()) {
                 *lease = keys.lease_digest(state.lineage(), *task, attempt);
@@ -88,8 +103,17 @@ fn reported_on(task: ReachId, state: &State, store: &dyn Store) -> Result<Option
     Ok(Some(Fact::Finished(Arc::new(row))))
 }
 
-/// What the disk knows of a task that is to be replayed or made anew (semantics 16, 28, 40).
-fn before(id: ReachId, state: &State, store: &dyn Store) -> Result<Before, ReadError> {
+/// What the disk knows of an unfinished task that a plan lets back into the queue: that it has ended meanwhile, or that
+/// a newer one of its session has succeeded (R-REC-3).
+fn before_replay(id: ReachId, state: &State, store: &dyn Store) -> Result<Before, ReadError> {
+    match state.task(id) {
+        Some(task) => Ok(Before { superseded_by: superseded_orphan(task, state, store)?, ..Before::default() }),
+        None => Ok(Before { finished: store.finished(id)?.map(Arc::new), ..Before::default() }),
+    }
+}
+
+/// What the disk knows of an ended task that is to be made anew (semantics 16, 28, 40).
+fn before_redrive(id: ReachId, state: &State, store: &dyn Store) -> Result<Before, ReadError> {
     let finished = row_of(id, state, store)?;
     let Some(task) = finished.as_ref().or_else(|| state.task(id)) else { return Ok(Before::default()) };
     if !task.status.kind().is_terminal() {
@@ -102,7 +126,8 @@ fn before(id: ReachId, state: &State, store: &dyn Store) -> Result<Before, ReadE
     Ok(Before {
         redriven_as: redriven_as(id, &later, store)?,
         has_payload,
-        superseded_by: superseded_by(task, store)?,
+        superseded_by: superseded_by(task, state, store)?,
+        origin: origin(id, state, store)?,
         finished: finished.map(Arc::new),
     })
 }
@@ -129,23 +154,95 @@ pub fn redriven_as(id: ReachId, later: &[Seq], store: &dyn Store) -> Result<Opti
 /// # Errors
 /// [`ReadError`] when the disk fails.
 pub fn redrive_of(task: ReachId, second: Option<Seq>, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
+    Ok(link(task, second, store)?.map(|link| link.task))
+}
+
+fn link(task: ReachId, second: Option<Seq>, store: &dyn Store) -> Result<Option<TaskRedriven>, ReadError> {
     let Some(second) = second else { return Ok(None) };
     let Some(stored) = store.event(second)? else { return Ok(None) };
     let EventBody::TaskRedriven(body) = stored.event.body else { return Ok(None) };
-    Ok((body.successor == task).then_some(body.task))
+    Ok((body.successor == task).then_some(body))
 }
 
-/// A task of the same session that was submitted later and has succeeded. One that was made of an older task is as old
-/// as that.
-fn superseded_by(task: &Task, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
-    let Some(session) = task.spec.session.clone() else { return Ok(None) };
-    let filter = FinishedFilter { session: Some(session), ..FinishedFilter::default() };
-    let submitted = task.seqs.first().copied();
+/// Where the chain of redrives began that this task ends: with itself, if it was made of none. A link tells it at once;
+/// one that was written before links told it is followed, at most [`CHAIN`] times.
+///
+/// # Errors
+/// [`ReadError`] when the disk fails.
+pub fn origin(id: ReachId, state: &State, store: &dyn Store) -> Result<Option<Origin>, ReadError> {
+    let mut at = id;
+    for _ in 0..CHAIN {
+        if let Some(origin) = state.origin(at) {
+            return Ok(Some(origin));
+        }
+        let older = if state.task(at).is_some() {
+            state.kin(at).redrive_of
+        } else {
+            let Some(row) = store.finished(at)? else { return Ok(None) };
+            match link(at, row.seqs.get(1).copied(), store)? {
+                None => return Ok(row.seqs.first().map(|seq| Origin { task: at, seq: *seq })),
+                Some(TaskRedriven { origin: Some(origin), .. }) => return Ok(Some(origin)),
+                Some(link) => Some(link.task),
+            }
+        };
+        let Some(older) = older else { return Ok(None) };
+        at = older;
+    }
+    Ok(None)
+}
+
+/// As [`superseded_by`], of a task that a replay would let back into the queue.
+fn superseded_orphan(task: &Task, state: &State, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
+    match task.status.kind() {
+        StatusKind::Orphaned | StatusKind::SlowReach => superseded_by(task, state, store),
+        StatusKind::AwaitingApproval
+        | StatusKind::Scheduled
+        | StatusKind::Queued
+        | StatusKind::Dispatched
+        | StatusKind::Processing
+        | StatusKind::Retrying
+        | StatusKind::Succeeded
+        | StatusKind::Failed
+        | StatusKind::DeadLetter
+        | StatusKind::Expired
+        | StatusKind::Cancelled => Ok(None),
+    }
+}
+
+/// A task of the same session that was submitted later and has succeeded (R-REC-3). One that was made of an older task
+/// is as old as that. The state knows those in memory, one row those that have left it.
+///
+/// # Errors
+/// [`ReadError`] when the disk fails.
+pub fn superseded_by(task: &Task, state: &State, store: &dyn Store) -> Result<Option<ReachId>, ReadError> {
+    let Some(session) = &task.spec.session else { return Ok(None) };
+    let own = origin(task.id(), state, store)?.map(|origin| origin.seq);
+    let place = own.or_else(|| task.seqs.first().copied()).unwrap_or_default();
+    let newer = |success: Success| (success.place > place).then_some(success.task);
+    if let Some(by) = state.newest_success(&task.namespace, session).and_then(newer) {
+        return Ok(Some(by));
+    }
+    let newest = store.newest_success(&task.namespace, session)?;
+    match (newest.success.and_then(newer), newest.kept) {
+        (Some(by), _) => Ok(Some(by)),
+        (None, Kept::Always) => Ok(None),
+        (None, Kept::Lately) => among_old(task, session, (place, store)),
+    }
+}
+
+/// The same in a folder that was begun before successes had rows: looked for among the [`LOOKED_AT`] newest ended tasks
+/// of the session. One that was made of an older one does not count there.
+fn among_old(
+    task: &Task,
+    session: &SessionId,
+    (place, store): (Seq, &dyn Store),
+) -> Result<Option<ReachId>, ReadError> {
+    let filter = FinishedFilter { session: Some(session.clone()), ..FinishedFilter::default() };
     for newer in store.list_finished(&task.namespace, &filter, None, LOOKED_AT)? {
         let succeeded = newer.status.kind() == StatusKind::Succeeded;
         if succeeded
-            && newer.seqs.first().copied() > submitted
-            && redrive_of(newer.id(), newer.seqs.get(1).copied(), store)?.is_none()
+            && newer.seqs.first().copied() > Some(place)
+            && link(newer.id(), newer.seqs.get(1).copied(), store)?.is_none()
         {
             return Ok(Some(newer.id()));
         }
@@ -196,6 +293,7 @@ pub fn rows(state: &State, base: Seq) -> Rows {
         batches: sealed.batches,
         replays: sealed.replays,
         callbacks: sealed.callbacks,
+        successes: sealed.successes,
     }
 }
 
@@ -217,3 +315,7 @@ pub fn beat_of(proposal: &Proposal, state: &State) -> Option<Note> {
         load: None,
     })
 }
+
+#[cfg(test)]
+#[path = "facts_tests.rs"]
+mod tests;

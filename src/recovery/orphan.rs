@@ -3,8 +3,9 @@
 //! Why paced: what an agent drops must not drown those who pick it up. Why one by one: each replay is a command of its
 //! own, so the ledger looks at each task at that very moment, and one that finished late or was cancelled is skipped.
 //!
-//! Left alone are tasks with the policy `hold`, and for one heartbeat interval those of an agent that has just returned:
-//! it may name them as still held (semantics 5). Orphans of one session stand in its line, held ones too (R4): see
+//! Left alone are tasks with the policy `hold`, those that a newer one of their session has superseded, and for one
+//! heartbeat interval those of an agent that has just returned: it may name them as still held (semantics 5). Orphans of
+//! one session stand in its line, held ones too (R4), but not superseded ones: the session has gone on without them. See
 //! [`crate::recovery::sessions`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +124,9 @@ impl Sweep {
             self.decided(state, of, event.at);
         }
         self.look_at(state, task, event.at);
+        if let EventBody::TaskReplayHeld(_) = &event.body {
+            self.decided(state, task, event.at);
+        }
         self.reconsider(state, task, event.at);
     }
 
@@ -133,7 +137,7 @@ impl Sweep {
 
     /// Puts a task into the index or takes it out, as it stands.
     fn look_at(&mut self, state: &State, id: ReachId, now: Timestamp) {
-        let found = state.task(id).and_then(|task| Some((task, stray(task)?)));
+        let found = state.task(id).and_then(|task| Some((task, stray(state, task)?)));
         let known = self.since.get(&id).map(|known| known.since);
         match found {
             Some((_, (since, Leave::Free))) if known == Some(since) => {}
@@ -242,7 +246,7 @@ impl Sweep {
         loop {
             let ward = self.wards.get_mut(name)?;
             let orphan = *ward.waiting.first()?;
-            let Some(task) = state.task(orphan.1).filter(|task| stray(task).is_some()) else {
+            let Some(task) = state.task(orphan.1).filter(|task| stray(state, task).is_some()) else {
                 self.drop_out(state, orphan.1, now);
                 continue;
             };
@@ -259,7 +263,7 @@ impl Sweep {
                 Some(key) => self.expect(state, key, orphan.1),
                 None => self.drop_out(state, orphan.1, now),
             }
-            let command = Command::ReplayTask { task: orphan.1 };
+            let command = Command::ReplayTask { task: orphan.1, superseded_by: None };
             return Some(Proposal::by_hub(Some(name.clone()), command));
         }
     }
@@ -305,7 +309,7 @@ impl Sweep {
     }
 
     pub(super) fn refused(&mut self, state: &State, proposal: &Proposal) {
-        if let Command::ReplayTask { task } = proposal.command {
+        if let Command::ReplayTask { task, .. } = proposal.command {
             // The token stays spent, so a task that is refused again and again costs no more than the pace allows.
             self.look_at(state, task, state.at());
             self.decided(state, task, state.at());
@@ -325,15 +329,17 @@ impl Sweep {
     }
 }
 
-/// Since when it is an orphan, and whether the sweep may bring it back.
-fn stray(task: &Task) -> Option<(Timestamp, Leave)> {
+/// Since when it is an orphan, and whether the sweep may bring it back. One that is superseded stands in no line: its
+/// session has gone on without it.
+fn stray(state: &State, task: &Task) -> Option<(Timestamp, Leave)> {
     let leave = match task.spec.orphan {
         OrphanPolicy::Replay => Leave::Free,
         OrphanPolicy::Hold => Leave::Held,
     };
     match task.status {
-        Status::Orphaned { since, .. } => Some((since, leave)),
-        Status::AwaitingApproval
+        Status::Orphaned { since, .. } if state.held(task.id()).is_none() => Some((since, leave)),
+        Status::Orphaned { .. }
+        | Status::AwaitingApproval
         | Status::Scheduled { .. }
         | Status::Queued { .. }
         | Status::Dispatched { .. }

@@ -1,15 +1,15 @@
 //! Which tasks an operator's filter picks, and what a plan would do with each (R-REC-4).
 //!
 //! Why apart from the plan: the dry run, the freezing of a plan and the list of tasks ask the same question and must
-//! get the same answer.
+//! get the same answer. What becomes of one the ledger itself says: [`judge`].
 
 use crate::ledger::ids::{AgentId, BatchId, Capability, Incarnation, Namespace, ReachId, SessionId};
-use crate::ledger::machine::replay::{ItemAction, MayHaveRun, Skip};
-use crate::ledger::machine::task::redrive::may_have_run;
-use crate::ledger::machine::task::spec::{Idempotence, Text};
+use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{FailureClass, Task};
 use crate::ledger::time::Timestamp;
+
+pub use crate::ledger::machine::replay::judge::judge;
 
 /// A filter over the tasks of one namespace. Every field narrows; an empty one does not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,34 +71,13 @@ impl Select {
     }
 }
 
-/// What a plan would do with a task as it stands now. Whether it was redriven before, is superseded or has lost its
-/// payload is only known to who reads its history.
-///
-/// # Errors
-/// The reason for which it would be left alone.
-pub fn judge(task: &Task, word: MayHaveRun) -> Result<ItemAction, Skip> {
-    match task.status.kind() {
-        StatusKind::Orphaned | StatusKind::SlowReach => {
-            let is_safe = task.spec.idempotence == Idempotence::Declared || word == MayHaveRun::Include;
-            if is_safe { Ok(ItemAction::Replay) } else { Err(Skip::MayHaveRun) }
-        }
-        StatusKind::Failed | StatusKind::DeadLetter | StatusKind::Expired => {
-            let is_safe = word == MayHaveRun::Include || !may_have_run(task);
-            if is_safe { Ok(ItemAction::Redrive) } else { Err(Skip::MayHaveRun) }
-        }
-        StatusKind::Dispatched | StatusKind::Processing => Err(Skip::HeldElsewhere),
-        StatusKind::AwaitingApproval | StatusKind::Scheduled | StatusKind::Queued | StatusKind::Retrying => {
-            Err(Skip::MovedOn)
-        }
-        StatusKind::Succeeded | StatusKind::Cancelled => Err(Skip::NotApplicable),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ledger::ids::Seq;
+    use crate::ledger::machine::replay::{ItemAction, MayHaveRun, Skip};
     use crate::ledger::machine::task::OutcomeKind;
+    use crate::ledger::machine::task::spec::Idempotence;
     use crate::ledger::store::contract;
 
     #[test]

@@ -218,6 +218,11 @@ impl Sessions {
         if let Some(other) = line.asked.first().or_else(sent) {
             return Some(*other);
         }
+        // Sent back or left alone before, and an orphan since: a plan does not go past it, wherever it stands.
+        let known = line.waiting.iter().find(|((_, id), (_, past))| *past == Past::Known && *id != task);
+        if let Some(((_, other), _)) = known {
+            return Some(*other);
+        }
         let first = *line.waiting.first_key_value()?.0;
         let goes_before = state.task(task).map_or(first.1 < task, |task| first < place_of(task));
         goes_before.then_some(first.1)

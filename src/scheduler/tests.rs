@@ -251,7 +251,7 @@ fn suspects(world: &mut World, n: u32) -> Vec<ReachId> {
         tasks.iter().for_each(|task| world.ack(*task));
         world.lose(victim);
         for task in &tasks {
-            let replay = Command::ReplayTask { task: *task };
+            let replay = Command::ReplayTask { task: *task, superseded_by: None };
             world.propose(&Proposal::by_hub(Some(namespace()), replay)).0.unwrap();
         }
     }

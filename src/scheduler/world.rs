@@ -287,6 +287,7 @@ impl World {
                     redriven_as: self.redriven.get(&item.task).copied(),
                     has_payload: true,
                     superseded_by: None,
+                    origin: None,
                 },
             });
         }

@@ -10,6 +10,7 @@ use agent_reach::ledger::machine::callback::{CallbackEvent, CallbackSpec, Callba
 use agent_reach::ledger::machine::event::*;
 use agent_reach::ledger::machine::policy::{CapabilityRules, Policy};
 use agent_reach::ledger::machine::replay::{Done, Ended, MayHaveRun, Skip};
+use agent_reach::ledger::machine::success::Origin;
 use agent_reach::ledger::machine::task::resolve::Resolution;
 use agent_reach::ledger::machine::task::spec::*;
 use agent_reach::ledger::machine::task::status::{Delivery, OrphanCause, SlowCause};
@@ -61,6 +62,7 @@ pub(crate) fn events() -> Vec<Event> {
         later(),
         replays(),
         capability_rules(),
+        held(),
     ]
     .concat();
     let envelope = |(n, body): (usize, EventBody)| {
@@ -424,6 +426,9 @@ fn replays() -> Vec<EventBody> {
         list: body_ref(),
         position: Seq(70_000),
     };
+    let origin = Some(Origin { task: ReachId([44; 16]), seq: Seq(70_001) });
+    let redriven =
+        |submitter, replay, reason| TaskRedriven { task, successor: TASK, submitter, replay, reason, origin };
     let mut bodies: Vec<EventBody> = vec![
         planned(MayHaveRun::Skip).into(),
         planned(MayHaveRun::Include).into(),
@@ -435,13 +440,23 @@ fn replays() -> Vec<EventBody> {
         ReplayRateChanged { replay, rate: 5 }.into(),
         ReplayFinished { replay, ended: Ended::Completed, reason: None }.into(),
         ReplayFinished { replay, ended: Ended::Cancelled, reason: reason.clone() }.into(),
-        TaskRedriven { task, successor: TASK, submitter: Some(token_id()), replay: Some(replay), reason: None }.into(),
-        TaskRedriven { task, successor: TASK, submitter: None, replay: None, reason }.into(),
+        redriven(Some(token_id()), Some(replay), None).into(),
+        redriven(None, None, reason).into(),
     ];
-    bodies.extend(Skip::ALL.map(|skip| ReplayItemSkipped { replay, index, task, skip }.into()));
+    // The later ones stand at the end, so that the envelopes of what was written before stay what they were.
+    let early = Skip::ALL.into_iter().filter(|skip| *skip != Skip::NotAccepted);
+    bodies.extend(early.map(|skip| ReplayItemSkipped { replay, index, task, skip }.into()));
     let resolved = |resolution| TaskResolved { task, attempt: ATTEMPT, resolution, reason: "seen".into() }.into();
     bodies.extend(Resolution::ALL.map(resolved));
     bodies
+}
+
+fn held() -> Vec<EventBody> {
+    let (replay, skip) = (ReplayId([41; 16]), Skip::NotAccepted);
+    vec![
+        TaskReplayHeld { task: TASK, attempt: ATTEMPT, why: HeldWhy::Superseded { by: ReachId([45; 16]) } }.into(),
+        ReplayItemSkipped { replay, index: 7, task: TASK, skip }.into(),
+    ]
 }
 
 fn capability_rules() -> Vec<EventBody> {

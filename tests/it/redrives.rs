@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::replays::{failed, orphans};
+use crate::replays::{begun, failed, orphans, replaced};
 use crate::work::{claim, report, submit};
 use crate::world::{Answer, World};
 
@@ -140,4 +140,60 @@ async fn r_rec_5_a_held_orphan_goes_on_by_an_operators_word_only() {
     let word = history["events"].as_array().unwrap().iter().find(|event| event["kind"] == "task-resolved").cloned();
     let word = word.unwrap_or_else(|| panic!("{history}"));
     assert_eq!((&word["resolution"], &word["reason"]), (&json!("hand-over"), &json!("looked at it")), "{word}");
+}
+
+#[tokio::test]
+async fn r_rec_3_an_orphan_behind_a_newer_success_of_its_session_waits_for_a_word_and_says_why() {
+    let world = World::start().await;
+    let incarnation = replaced(&world.dev, "w-1").await;
+    let of_trip = |n: u32| json!({"payload": n, "idempotent": true, "session_id": "trip-1"});
+    let older = begun(&world.dev, "w-1", incarnation, of_trip(1)).await;
+    let newer = submit_to(&world, of_trip(2)).await;
+    let asked = json!({"incarnation": incarnation, "max": 1, "wait_ms": 5000});
+    let task = world.dev.post("/v1/agents/w-1/claim", asked).await.json()["tasks"][0].clone();
+    assert_eq!(task["reach_id"], newer, "{task}");
+    let mut done = report("w-1", &task, json!({"result": 1}));
+    done["incarnation"] = json!(incarnation);
+    assert_eq!(world.dev.post(&format!("/v1/tasks/{newer}/complete"), done).await.status, 200);
+    let gone = world.dev.post("/v1/agents/w-1/offline", json!({"incarnation": incarnation})).await;
+    assert_eq!(gone.status, 200, "{}", gone.text);
+    let held = event_of(&world, "task-replay-held").await;
+    assert_eq!((&held["reach_id"], &held["reason"]), (&json!(older), &json!("superseded")), "{held}");
+    assert_eq!(held["superseded_by"], newer, "{held}");
+    let shown = world.dev.get(&format!("/v1/tasks/{older}")).await.json();
+    assert_eq!((&shown["state"], &shown["waits"]["superseded_by"]), (&json!("orphaned"), &json!(newer)), "{shown}");
+    assert_eq!(shown["waits"]["for"], "agent-or-operator", "{shown}");
+    let listed = world.dev.get("/v1/tasks?state=orphaned").await.json();
+    assert_eq!(listed["items"][0]["waits"], shown["waits"], "{listed}");
+    let explained = world.dev.get(&format!("/v1/tasks/{older}/explain")).await.json();
+    assert!(explained["why"].as_str().unwrap().contains(&newer), "{explained}");
+    assert!(explained["unblock"][0].as_str().unwrap().contains("an operator resolves it"), "{explained}");
+    let figures = world.dev.get("/metrics").await.text;
+    assert!(figures.contains("reach_orphans_held 1\n") && figures.contains("reach_orphans_waiting 0\n"), "{figures}");
+    // A plan leaves it alone, too; a word on the task itself acts.
+    let order = json!({"select": {"reach_ids": [older]}, "reason": "all of it", "include_ambiguous": true});
+    assert_eq!(world.dev.post("/v1/replays", order).await.status, 202);
+    assert_eq!(event_of(&world, "replay-item-skipped").await["skipped"], "superseded");
+    let word = json!({"resolution": "hand-over", "reason": "both are wanted"});
+    let over = world.dev.post(&format!("/v1/tasks/{older}/resolve"), word).await;
+    assert_eq!((over.status, &over.json()["state"]), (200, &json!("queued")), "{}", over.text);
+}
+
+async fn submit_to(world: &World, mut body: Value) -> String {
+    body["capability"] = json!("text.count");
+    world.dev.post("/v1/tasks", body).await.json()["reach_id"].as_str().unwrap().to_owned()
+}
+
+/// The first event of a kind, as soon as the feed has it.
+async fn event_of(world: &World, kind: &str) -> Value {
+    let mut after = 0;
+    loop {
+        let page = world.dev.get(&format!("/v1/events?after={after}&wait_ms=10000")).await;
+        let items: Vec<Value> = page.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(!items.is_empty(), "{kind} does not come");
+        if let Some(found) = items.iter().find(|event| event["kind"] == kind) {
+            return found.clone();
+        }
+        after = items.last().unwrap()["seq"].as_u64().unwrap();
+    }
 }

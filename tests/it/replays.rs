@@ -8,7 +8,7 @@ use crate::work::{claim, report, submit};
 use crate::world::{Answer, Client, World, registration};
 
 /// Submits a task that is not idempotent, has the agent begin it, and answers its id.
-async fn begun(client: &Client, agent: &str, incarnation: u64, mut body: Value) -> String {
+pub(crate) async fn begun(client: &Client, agent: &str, incarnation: u64, mut body: Value) -> String {
     body["capability"] = json!("text.count");
     let id = client.post("/v1/tasks", body).await.json()["reach_id"].as_str().unwrap().to_owned();
     let asked = json!({"incarnation": incarnation, "max": 1, "wait_ms": 5000});
@@ -22,7 +22,7 @@ async fn begun(client: &Client, agent: &str, incarnation: u64, mut body: Value) 
 }
 
 /// Another process takes the agent's id over: what the former one held is orphaned.
-async fn replaced(client: &Client, agent: &str) -> u64 {
+pub(crate) async fn replaced(client: &Client, agent: &str) -> u64 {
     let mut body = registration(agent, "text.count");
     body["max_concurrency"] = json!(1000);
     body["instance"] = json!(agent_reach::ledger::ids::ReachId([7; 16]).to_string() + &agent_instance());

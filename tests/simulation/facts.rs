@@ -98,6 +98,10 @@ pub(crate) fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, ke
         (Sabotage::RedrivesForgotten, Command::ReplayItem(item)) => {
             item.before.iter_mut().for_each(|before| before.redriven_as = None);
         }
+        (Sabotage::SuccessesForgotten, Command::ReplayTask { superseded_by, .. }) => *superseded_by = None,
+        (Sabotage::SuccessesForgotten, Command::ReplayItem(item)) => {
+            item.before.iter_mut().for_each(|before| before.superseded_by = None);
+        }
         _ => {}
     }
 }

@@ -298,6 +298,7 @@ pub(crate) const fn speaks_of(body: &EventBody) -> Option<AttemptNo> {
         EventBody::TaskAttemptFailed(e) => Some(e.attempt),
         EventBody::TaskOrphaned(e) => Some(e.attempt),
         EventBody::TaskReplayed(e) => Some(e.attempt),
+        EventBody::TaskReplayHeld(e) => Some(e.attempt),
         EventBody::TaskReleased(e) => Some(e.attempt),
         EventBody::TaskResolved(e) => Some(e.attempt),
         EventBody::TaskSucceeded(e) => Some(e.attempt),

@@ -37,6 +37,8 @@ pub(crate) enum Sabotage {
     SessionsForgotten,
     /// The planner is told another order than that which was frozen.
     ListsMixedUp,
+    /// Which newer task of a session has succeeded is not looked up.
+    SuccessesForgotten,
 }
 
 /// The switches, each with the invariants of which at least one must condemn it.
@@ -57,4 +59,5 @@ pub(crate) const SWITCHES: &[(&str, Sabotage, &[&str])] = &[
     ("payloads forgotten", Sabotage::PayloadsForgotten, &["semantics 40"]),
     ("sessions forgotten", Sabotage::SessionsForgotten, &["R4"]),
     ("lists mixed up", Sabotage::ListsMixedUp, &["R3"]),
+    ("successes forgotten", Sabotage::SuccessesForgotten, &["R3"]),
 ];

@@ -39,7 +39,7 @@ impl Hub {
         let orphans: Vec<ReachId> = self.state.orphans().iter().map(|(_, id)| *id).collect();
         for id in orphans {
             let namespace = self.state.task(id).map(|task| task.namespace.clone());
-            drop(self.step(&Proposal::by_hub(namespace, Command::ReplayTask { task: id }))?);
+            drop(self.step(&Proposal::by_hub(namespace, Command::ReplayTask { task: id, superseded_by: None }))?);
         }
         Ok(())
     }

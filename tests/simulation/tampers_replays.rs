@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use agent_reach::ledger::ids::{ReachId, ReplayId, SessionId};
 use agent_reach::ledger::machine::event::{
-    Actor, Event, EventBody, ReplayFinished, ReplayItemDone, ReplayPaused, TaskRedriven,
+    Actor, Event, EventBody, ReplayFinished, ReplayItemDone, ReplayPaused, TaskRedriven, TaskReplayed,
 };
 use agent_reach::ledger::machine::replay::{Done, Ended};
 use agent_reach::ledger::machine::task::resolve::Resolution;
@@ -34,6 +34,8 @@ pub(crate) const REPLAY_TAMPERS: &[(&str, Tamper, &[&str])] = &[
     ("a session swept out of order", swept_out_of_order, &["R4"]),
     ("a session swept past an orphan that is held", swept_past_a_held_one, &["R4"]),
     ("two plans in one session at a time", plans_side_by_side, &["R4"]),
+    ("a superseded orphan replayed", superseded_replayed, &["R3"]),
+    ("a held orphan replayed all the same", held_all_the_same, &["R3"]),
     ("a plan that never ends", endless_plan, &["L4"]),
     ("a task made anew twice", redriven_twice, &["semantics 40"]),
     ("a lost link", link_lost, &["semantics 40", "R3"]),
@@ -320,6 +322,55 @@ fn swept_pair(log: &mut [Entry]) -> Option<ReachId> {
         }
     }
     Some(other)
+}
+
+/// An orphan was brought back after a task that was submitted later had succeeded: they are said to be of one session.
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds make a pair; the rest do not")]
+fn superseded_replayed(log: &mut Vec<Entry>) -> bool {
+    let mut submitted = BTreeMap::new();
+    let mut won = Vec::new();
+    let mut resolved = None;
+    let mut pair = None;
+    for event in log.iter().map(|entry| &entry.event) {
+        match &event.body {
+            EventBody::TaskSubmitted(body) => drop(submitted.insert(body.submission.reach_id, event.seq)),
+            // Their places are others.
+            EventBody::TaskRedriven(body) => drop(submitted.remove(&body.successor)),
+            EventBody::TaskSucceeded(body) => won.push((body.task, event.namespace.clone())),
+            EventBody::TaskResolved(body) => resolved = Some((body.task, event.seq.next())),
+            EventBody::TaskReplayed(body) if resolved != Some((body.task, event.seq)) => {
+                let own = submitted.get(&body.task).copied();
+                let newer = won.iter().find(|(task, namespace)| {
+                    own.is_some() && submitted.get(task).copied() > own && *namespace == event.namespace
+                });
+                pair = newer.map(|(newer, _)| [body.task, *newer]);
+            }
+            _ => {}
+        }
+        if pair.is_some() {
+            break;
+        }
+    }
+    let Some(pair) = pair else { return false };
+    for entry in log.iter_mut() {
+        if let EventBody::TaskSubmitted(body) = &mut entry.event.body
+            && pair.contains(&body.submission.reach_id)
+        {
+            let session = SessionId::new("won").expect("an id");
+            Arc::make_mut(&mut body.submission).session = Some(session);
+        }
+    }
+    true
+}
+
+/// What the sweep held back it brings back.
+fn held_all_the_same(log: &mut Vec<Entry>) -> bool {
+    let held = |event: &Event| matches!(event.body, EventBody::TaskReplayHeld(_));
+    change(log, held, |event| {
+        if let EventBody::TaskReplayHeld(body) = &event.body {
+            event.body = TaskReplayed { task: body.task, attempt: body.attempt }.into();
+        }
+    })
 }
 
 fn endless_plan(log: &mut Vec<Entry>) -> bool {

@@ -123,6 +123,7 @@ pub(super) fn body(event: &Event, bodies: &Bodies, f: &mut Fields) {
         EventBody::TaskReplayed(e) => {
             f.put("attempt", e.attempt.0);
         }
+        EventBody::TaskReplayHeld(e) => replays::held(e, f),
         EventBody::TaskReleased(e) => {
             f.put("attempt", e.attempt.0).put("outcome_digest", e.outcome.to_string());
         }

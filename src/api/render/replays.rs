@@ -1,6 +1,6 @@
 //! The fields of replay plans, and of what an operator decided on a task.
 
-use crate::ledger::machine::event::{EventBody, TaskRedriven};
+use crate::ledger::machine::event::{EventBody, HeldWhy, TaskRedriven, TaskReplayHeld};
 use crate::ledger::machine::replay::{Done, Ended, MayHaveRun};
 
 use super::Fields;
@@ -46,8 +46,15 @@ pub(super) fn body(event: &EventBody, f: &mut Fields) {
     }
 }
 
+/// Adds the fields of an orphan that waits for a word.
+pub(super) fn held(e: &TaskReplayHeld, f: &mut Fields) {
+    let HeldWhy::Superseded { by } = e.why;
+    f.put("attempt", e.attempt.0).put("reason", e.why.name()).put("superseded_by", by.to_string());
+}
+
 /// Adds the fields of the link between an ended task and the one that was made of it: both histories show it.
 pub(super) fn redriven(e: &TaskRedriven, f: &mut Fields) {
     f.put("redrive_of", e.task.to_string()).put("redriven_as", e.successor.to_string());
+    f.put_some("origin", e.origin.map(|origin| origin.task.to_string()));
     f.put_some("replay_id", e.replay.map(|id| id.to_string())).put_some("reason", e.reason.as_deref());
 }

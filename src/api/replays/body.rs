@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 
 use crate::api::App;
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::extract::quoted;
-use crate::api::near::nearest;
+use crate::api::near::one_of;
 use crate::api::submission::{Faults, Labels};
 use crate::api::submit::invalid;
+use crate::api::wire;
 use crate::ledger::canonical;
 use crate::ledger::ids::{Digest, IdError, Incarnation, ReachId};
 use crate::ledger::machine::policy::MAX_REPLAY_RATE;
@@ -26,8 +26,6 @@ use crate::recovery::select::Select;
 pub(super) const MAX_NAMED: usize = 10_000;
 /// Of so many the plan's event says the ids; of more it says how many, and their digest.
 const TOLD: usize = 100;
-/// The longest reason, in bytes.
-const MAX_REASON: usize = 1_000;
 /// What a plan acts on.
 const ACTED_ON: [StatusKind; 5] =
     [StatusKind::Orphaned, StatusKind::SlowReach, StatusKind::Failed, StatusKind::DeadLetter, StatusKind::Expired];
@@ -73,7 +71,7 @@ pub(super) struct PlanBody {
     pub(super) select: SelectBody,
     /// Items a second, 1 to 100,000; without it the namespace's `replays_per_second`.
     rate_per_s: Option<u32>,
-    /// Why, 1 to 1,000 bytes: it stands in the ledger beside who.
+    /// Why, 1 to 1,000 characters: it stands in the ledger beside who.
     reason: Option<String>,
     /// Also those that may have run and are not idempotent.
     #[serde(default)]
@@ -97,7 +95,7 @@ pub(super) struct RateBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = ReplayReason)]
 pub(super) struct WhyBody {
-    /// 1 to 1,000 bytes.
+    /// 1 to 1,000 characters.
     pub(super) reason: Option<String>,
 }
 
@@ -132,23 +130,13 @@ pub(super) fn rate(asked: u32) -> ApiResult<u32> {
     Err(ApiError::field("/rate_per_s", format!("is {asked}; 1 to {MAX_REPLAY_RATE} a second")))
 }
 
-/// An operator's reason, if there is one.
-///
-/// # Errors
-/// 422 `invalid-field` when it is empty, too long or holds control characters.
-pub(super) fn maybe_reason(text: Option<&str>) -> ApiResult<Option<Text>> {
-    let mut faults = Faults::default();
-    let reason = faults.text("/reason", text.map(str::trim), MAX_REASON);
-    faults.into_result().map_err(invalid)?;
-    Ok(reason)
-}
-
 /// An operator's reason, which there must be.
 ///
 /// # Errors
 /// 422 `invalid-field`.
 pub(super) fn reason(text: Option<&str>) -> ApiResult<Text> {
-    maybe_reason(text)?.ok_or_else(|| ApiError::field("/reason", "is missing: say why, it stands in the ledger"))
+    wire::reason("/reason", text)?
+        .ok_or_else(|| ApiError::field("/reason", "is missing: say why, it stands in the ledger"))
 }
 
 impl PlanBody {
@@ -246,22 +234,11 @@ fn words<T: Copy + Ord>(
     }
     let mut found = Vec::new();
     for (index, text) in sent.iter().enumerate() {
-        let known = all.iter().copied().find(|known| spell(*known) == text);
-        found.push(
-            known.ok_or_else(|| no_such_word(&format!("{pointer}/{index}"), text, all.iter().map(|w| spell(*w))))?,
-        );
+        found.push(one_of(text, all, spell).map_err(|no| no.at(&format!("{pointer}/{index}")))?);
     }
     found.sort_unstable();
     found.dedup();
     Ok(found)
-}
-
-fn no_such_word(pointer: &str, text: &str, choice: impl Iterator<Item = &'static str>) -> ApiError {
-    let choice: Vec<&'static str> = choice.collect();
-    let meant = nearest(text, choice.iter().copied());
-    let asked = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
-    let detail = format!("there is no {}; {asked}choose from {}", quoted(text), choice.join(", "));
-    ApiError::field(pointer, detail).suggest(meant.map(str::to_owned))
 }
 
 /// The selection as the ledger keeps it: what was asked, with the states that it means, as canonical JSON.

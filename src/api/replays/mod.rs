@@ -7,8 +7,10 @@ mod body;
 mod items;
 mod redrive;
 mod select;
+mod span;
 mod view;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -31,13 +33,14 @@ use crate::ledger::machine::replay::{Ended, Replay, ReplayPhase};
 use crate::ledger::store::BodyKey;
 use crate::recovery::Recovery;
 use crate::recovery::list::encode;
+use crate::recovery::plans::Waiting;
 
 use super::App;
 use super::error::{ApiError, ApiResult, Thing};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, Query, outside};
 use super::list::{Filter, position, word};
 use super::submit::{draw_id, salted};
-use super::wire::{Cursor, Page, page_size};
+use super::wire::{Cursor, Page, page_size, reason};
 
 use body::{Order, PlanBody, RateBody, WhyBody};
 use select::Selection;
@@ -165,13 +168,20 @@ struct ReplayQuery {
 /// Some plans in order, and how far was looked: `None` when nothing is left.
 type Looked = (Vec<(ReplayId, ReplayView)>, Option<ReplayId>);
 
+/// An open plan as it is, and whom it waits for: to make views of them takes time that the state has not.
+type Open = (Arc<Replay>, Option<Waiting>);
+
 /// Open plans below a position, newest first.
-fn open((state, recovery): (&Ledgered, &Recovery), namespace: &Namespace, before: Option<ReplayId>) -> Looked {
+fn open(
+    (state, recovery): (&Ledgered, &Recovery),
+    namespace: &Namespace,
+    before: Option<ReplayId>,
+) -> (Vec<Open>, Option<ReplayId>) {
     let upper = before.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
     let mut found = Vec::new();
     for (id, replay) in state.replays().range((std::ops::Bound::Unbounded, upper)).rev() {
         if replay.namespace == *namespace {
-            found.push((*id, ReplayView::new(replay, None).waiting_for(recovery.waiting_for(state, *id))));
+            found.push((Arc::clone(replay), recovery.waiting_for(state, *id)));
         }
         if found.len() >= LOOK {
             return (found, Some(*id));
@@ -203,11 +213,13 @@ async fn list_replays(
         let (namespace, from) = (caller.namespace.clone(), position);
         // The state first: one that ends in between is seen twice, never missed.
         let question = move |state: &Ledgered, recovery: &Recovery| open((state, recovery), &namespace, from);
-        let live = app.ledger.ask_planner(question).await?.ok_or(Unavailable::Starting)?;
+        let (live, live_to) = app.ledger.ask_planner(question).await?.ok_or(Unavailable::Starting)?;
+        let view = |(replay, waiting): Open| (replay.id, ReplayView::new(&replay, None).waiting_for(waiting));
+        let live = live.into_iter().map(view).collect();
         let rows = app.ledger.ended_replays(caller.namespace.clone(), position, LOOK).await?;
         let rows_to = if rows.len() < LOOK { None } else { rows.last().map(|replay| replay.id) };
         let rows = rows.iter().map(|replay| (replay.id, ReplayView::new(replay, None))).collect();
-        let (found, next) = merge(live, (rows, rows_to));
+        let (found, next) = merge((live, live_to), (rows, rows_to));
         position = next;
         for (id, view) in found {
             if items.len() >= limit {
@@ -323,7 +335,7 @@ async fn pause_replay(
     NoQuery: NoQuery,
     MaybeJson(why): MaybeJson<WhyBody>,
 ) -> ApiResult<Json<ReplayView>> {
-    let reason = body::maybe_reason(why.reason.as_deref())?;
+    let reason = reason("/reason", why.reason.as_deref())?;
     steer(&app, &caller, id, ReplayWord::Pause { reason }).await
 }
 
@@ -353,7 +365,7 @@ async fn cancel_replay(
     NoQuery: NoQuery,
     MaybeJson(why): MaybeJson<WhyBody>,
 ) -> ApiResult<Json<ReplayView>> {
-    let reason = body::maybe_reason(why.reason.as_deref())?;
+    let reason = reason("/reason", why.reason.as_deref())?;
     steer(&app, &caller, id, ReplayWord::Cancel { reason }).await
 }
 

@@ -42,7 +42,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 #[serde(deny_unknown_fields)]
 #[schema(as = Redrive)]
 struct RedriveBody<'a> {
-    /// Why, 1 to 1,000 bytes.
+    /// Why, 1 to 1,000 characters.
     #[serde(borrow)]
     reason: Option<Cow<'a, str>>,
     /// Also if it may have run and is not idempotent.
@@ -139,7 +139,7 @@ async fn corrected(
 #[schema(as = Resolve)]
 struct ResolveBody {
     resolution: ResolutionWord,
-    /// Why, 1 to 1,000 bytes.
+    /// Why, 1 to 1,000 characters.
     reason: Option<String>,
 }
 

@@ -20,6 +20,8 @@ use crate::recovery::list::{PlanItem, group_of};
 use crate::recovery::select::judge;
 use tokio::sync::Semaphore;
 
+use super::span;
+
 /// Selections at a time: each may read every row of its namespace.
 static TURNS: Semaphore = Semaphore::const_new(2);
 
@@ -77,6 +79,14 @@ struct Making {
     found: BTreeMap<ReachId, Found>,
     skipped: BTreeMap<Skip, u32>,
     ambiguous: u32,
+    /// What the look at memory said.
+    early: BTreeMap<ReachId, Early>,
+}
+
+/// An older verdict, to be taken back.
+struct Early {
+    skip: Option<Skip>,
+    may_have_run: bool,
 }
 
 /// What was seen of a task: what becomes of it, and whether it may have run.
@@ -108,7 +118,7 @@ pub(super) async fn select(app: &App, filter: Filter, word: MayHaveRun) -> ApiRe
         .try_acquire()
         .map_err(|_| ApiError::new(Code::Busy, "two selections are being made already").retry_after(Millis::secs(2)))?;
     let position = app.ledger.published().seq;
-    let mut making = Making { filter, word, found: BTreeMap::new(), skipped: BTreeMap::new(), ambiguous: 0 };
+    let mut making = Making::new(filter, word);
     if making.filter.select.tasks.is_empty() {
         making.look_at_live(app).await?;
         making.look_at_rows(app).await?;
@@ -121,10 +131,13 @@ pub(super) async fn select(app: &App, filter: Filter, word: MayHaveRun) -> ApiRe
 }
 
 impl Making {
+    const fn new(filter: Filter, word: MayHaveRun) -> Self {
+        Self { filter, word, found: BTreeMap::new(), skipped: BTreeMap::new(), ambiguous: 0, early: BTreeMap::new() }
+    }
+
     fn put(&mut self, id: ReachId, seen: Seen) -> ApiResult<()> {
-        // A newer look at the same task stands for the older one.
-        let again = self.found.remove(&id).is_some();
-        self.ambiguous += u32::from(seen.may_have_run && !again);
+        self.take_back(id);
+        self.ambiguous += u32::from(seen.may_have_run);
         match seen.verdict {
             Ok(found) => {
                 self.found.insert(id, found);
@@ -135,6 +148,25 @@ impl Making {
             Ok(count) if count <= MAX_ITEMS => Ok(()),
             Ok(_) | Err(_) => Err(Rejection::ReplayTooLarge { limit: MAX_ITEMS }.into()),
         }
+    }
+
+    /// As [`Making::put`], for a task in memory: it may end before the rows are read, and be seen there again.
+    fn put_live(&mut self, id: ReachId, seen: Seen) -> ApiResult<()> {
+        let early = Early { skip: seen.verdict.as_ref().err().copied(), may_have_run: seen.may_have_run };
+        self.put(id, seen)?;
+        self.early.insert(id, early);
+        Ok(())
+    }
+
+    /// A newer look at the same task stands for the older one.
+    fn take_back(&mut self, id: ReachId) {
+        let Some(early) = self.early.remove(&id) else { return };
+        self.ambiguous = self.ambiguous.saturating_sub(u32::from(early.may_have_run));
+        self.found.remove(&id);
+        if let Some(count) = early.skip.and_then(|skip| self.skipped.get_mut(&skip)) {
+            *count = count.saturating_sub(1);
+        }
+        self.skipped.retain(|_, count| *count > 0);
     }
 
     fn skip(&mut self, skip: Skip) {
@@ -148,7 +180,7 @@ impl Making {
             let (filter, word) = (self.filter.clone(), self.word);
             let page = app.ledger.ask(move |state| live(state, &filter, word, from)).await?;
             for (id, seen) in page.seen {
-                self.put(id, seen)?;
+                self.put_live(id, seen)?;
             }
             match page.looked_to {
                 Some(last) => from = Bound::Excluded(last),
@@ -163,12 +195,13 @@ impl Making {
         if !states.is_empty() && !states.iter().any(|state| state.is_terminal()) {
             return Ok(());
         }
-        let mut before = None;
+        let span = span::of(app, &self.filter).await?;
+        let mut before = span.below;
         loop {
             let (namespace, of_rows) = (self.filter.namespace.clone(), self.filter.of_rows());
             let rows = app.ledger.finished(namespace, of_rows, before, LOOK_FINISHED).await?;
             before = rows.last().map(Task::id);
-            let is_last = rows.len() < LOOK_FINISHED;
+            let is_last = rows.len() < LOOK_FINISHED || before.is_some_and(|last| span.is_behind(last));
             let picked: Vec<Task> = rows.into_iter().filter(|task| self.filter.picks(task)).collect();
             self.look_at_ended(app, picked).await?;
             if is_last {
@@ -232,4 +265,33 @@ fn live(state: &State, filter: &Filter, word: MayHaveRun, from: Bound<ReachId>) 
         }
     }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::ids::Namespace;
+    use crate::ledger::store::contract;
+    use crate::recovery::select::Select;
+
+    #[test]
+    fn a_task_that_ends_between_two_looks_is_told_once_as_it_was_seen_last() {
+        let filter = Filter { namespace: Namespace::new("team-a").unwrap(), select: Select::default() };
+        let mut making = Making::new(filter, MayHaveRun::Skip);
+        let ended = contract::task(1, 0);
+        let id = ended.id();
+        let held = Seen { verdict: Err(Skip::HeldElsewhere), may_have_run: false };
+        making.put_live(id, held).unwrap();
+        assert_eq!(making.skipped, [(Skip::HeldElsewhere, 1)].into());
+        making.put(id, seen(&ended, MayHaveRun::Skip)).unwrap();
+        assert_eq!((making.found.len(), making.skipped.len(), making.ambiguous), (1, 0, 0));
+        // And the other way round: what looked like an item has succeeded.
+        let mut making = Making::new(making.filter, MayHaveRun::Include);
+        let item = Seen { may_have_run: true, ..seen(&ended, MayHaveRun::Include) };
+        making.put_live(id, item).unwrap();
+        assert_eq!((making.found.len(), making.ambiguous), (1, 1));
+        making.put(id, Seen { verdict: Err(Skip::NotApplicable), may_have_run: false }).unwrap();
+        assert_eq!((making.found.len(), making.ambiguous), (0, 0));
+        assert_eq!(making.skipped, [(Skip::NotApplicable, 1)].into());
+    }
 }

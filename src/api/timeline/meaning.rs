@@ -53,6 +53,9 @@ fn task(kind: &str, e: &Value) -> Option<String> {
             cause => format!("{}: {cause}", attempt()),
         },
         "task-replayed" => format!("let back into the queue after {}", attempt()),
+        "task-replay-held" => {
+            format!("not replayed by itself: superseded by {}, so it waits for a word", text(e, "/superseded_by"))
+        }
         "task-resolved" => format!("an operator decided: {}{}", text(e, "/resolution"), because(e)),
         "task-redriven" if word(e, "/reach_id") == word(e, "/redriven_as") => {
             format!("made of {}{}", text(e, "/redrive_of"), because(e))

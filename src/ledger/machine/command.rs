@@ -277,6 +277,8 @@ pub enum Command {
     ReplayTask {
         /// Which task.
         task: ReachId,
+        /// A newer task of its session that has succeeded; the shell fills it in.
+        superseded_by: Option<ReachId>,
     },
     /// Decide on a task that nothing else can decide (S9).
     ResolveTask {

@@ -13,8 +13,10 @@ use crate::ledger::machine::agent::Agent;
 use crate::ledger::machine::agent::apply::rebuild;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::callback::Callback;
+use crate::ledger::machine::event::HeldWhy;
 use crate::ledger::machine::policy::{Policies, RulesByCapability};
 use crate::ledger::machine::replay::Replay;
+use crate::ledger::machine::success::Origin;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::{Kin, State, canonical};
 use crate::ledger::time::Timestamp;
@@ -50,6 +52,10 @@ pub struct StateImage {
     pub kin: Vec<(ReachId, Kin)>,
     /// Rules by capability.
     pub capability_rules: Arc<RulesByCapability>,
+    /// Where the chains of redrives began that the tasks above end.
+    pub origins: Vec<(ReachId, Origin)>,
+    /// Orphans that wait for a word although their policy is to be replayed.
+    pub held: Vec<(ReachId, HeldWhy)>,
 }
 
 /// What version 1 of the image held, in its order.
@@ -70,7 +76,7 @@ struct First<'a> {
 
 impl StateImage {
     /// The digest of the state that it is of, as [`State::digest`] gives it. Where nothing of a later version is in it,
-    /// it is the digest that version 1 gave.
+    /// it is the digest that the version before gave.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let first = canonical::digest(&First {
@@ -86,10 +92,15 @@ impl StateImage {
             access: &self.access,
             policies: &self.policies,
         });
-        if self.replays.is_empty() && self.kin.is_empty() && self.capability_rules.is_empty() {
-            return first;
+        let second = if self.replays.is_empty() && self.kin.is_empty() && self.capability_rules.is_empty() {
+            first
+        } else {
+            Digest::of(&[&first.0, &canonical::digest(&(&self.replays, &self.kin, &self.capability_rules)).0])
+        };
+        if self.origins.is_empty() && self.held.is_empty() {
+            return second;
         }
-        Digest::of(&[&first.0, &canonical::digest(&(&self.replays, &self.kin, &self.capability_rules)).0])
+        Digest::of(&[&second.0, &canonical::digest(&(&self.origins, &self.held)).0])
     }
 }
 
@@ -119,6 +130,13 @@ impl State {
             policies: Arc::clone(&self.policies),
             capability_rules: Arc::clone(&self.capability_rules),
             replays: self.replays.values().cloned().collect(),
+            origins: self
+                .origins
+                .iter()
+                .filter(|(id, _)| self.tasks.contains_key(id))
+                .map(|(id, o)| (*id, *o))
+                .collect(),
+            held: self.held.iter().map(|(id, why)| (*id, *why)).collect(),
             kin: self.kin.iter().filter(|(id, _)| self.tasks.contains_key(id)).map(|(id, kin)| (*id, *kin)).collect(),
         }
     }
@@ -140,6 +158,8 @@ impl State {
             capability_rules: image.capability_rules,
             replays: image.replays.into_iter().map(|replay| (replay.id, replay)).collect(),
             kin: image.kin.into_iter().collect(),
+            origins: image.origins.into_iter().collect(),
+            held: image.held.into_iter().collect(),
             ..Self::default()
         };
         for task in image.tasks {

@@ -4,9 +4,10 @@
 //! updates timers, lanes, counts, pushes, orphans, batches and slots. Here also lies how things leave memory: a task
 //! that has ended stays readable until its row is durable (semantics 16).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ledger::ids::{AgentKey, BatchId, CallbackId, Capability, Namespace, ReachId, ReplayId, Seq};
+use crate::ledger::ids::{AgentKey, BatchId, CallbackId, Capability, Namespace, ReachId, ReplayId, Seq, SessionId};
 use crate::ledger::machine::agent::apply::reindex;
 use crate::ledger::machine::agent::{GHOST_SLOT, Standing};
 use crate::ledger::machine::batch::Batch;
@@ -16,6 +17,7 @@ use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Event, EventKind};
 use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::step::ImpossibleTransition;
+use crate::ledger::machine::success::{Origin, Success};
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::{Acked, Delivery, Lease, Status, StatusKind};
 use crate::ledger::machine::task::{LaneId, Task};
@@ -48,6 +50,8 @@ pub struct Departures {
     pub replays: Vec<Arc<Replay>>,
     /// Idempotency keys that were bound.
     pub keys: Vec<(Namespace, Text, KeyBinding)>,
+    /// Of each session the newest success among those tasks.
+    pub successes: Vec<(Namespace, SessionId, Success)>,
 }
 
 /// The part of a task that indexes are made of.
@@ -167,6 +171,7 @@ impl State {
             self.orphans.insert((since, id));
         }
         self.tasks.insert(id, task);
+        self.note_success(id);
     }
 
     /// Changes a task and whatever is derived from it. Nothing else may change a task's status, deadline or lane.
@@ -183,6 +188,12 @@ impl State {
         let after = Footprint::of(task);
         let whose = Whose::of(task);
         self.reindex(&whose, Some(&before), &after);
+        if before.orphan_since.is_some() && after.orphan_since.is_none() {
+            self.held.remove(&id);
+        }
+        if before.kind != after.kind && after.kind == StatusKind::Succeeded {
+            self.note_success(id);
+        }
         Ok(())
     }
 
@@ -354,11 +365,14 @@ impl State {
     }
 
     /// Notes that one task was made of another; the event that says so is being applied.
-    pub(in crate::ledger::machine) fn link(&mut self, task: ReachId, successor: ReachId) {
+    pub(in crate::ledger::machine) fn link(&mut self, task: ReachId, successor: ReachId, origin: Option<Origin>) {
         if self.task(task).is_some() {
             self.kin.entry(task).or_default().redriven_as = Some(successor);
         }
         self.kin.entry(successor).or_default().redrive_of = Some(task);
+        if let Some(origin) = origin {
+            self.origins.insert(successor, origin);
+        }
         self.redriven.insert(task, (self.seq, successor));
     }
 
@@ -392,6 +406,7 @@ impl State {
         let callbacks = self.departed_callbacks.iter().filter(|(_, gone)| gone.seq > after);
         let keys = self.keys.iter().filter(|(_, binding)| binding.receipt > after);
         Departures {
+            successes: self.newest_of(after),
             tasks: tasks.collect(),
             after: self.after.iter().filter(|(_, seq, _)| *seq > after).map(|(id, seq, _)| (*id, *seq)).collect(),
             batches: batches.collect(),
@@ -401,16 +416,29 @@ impl State {
         }
     }
 
+    /// Of each session the newest success among what left memory by events after `after`.
+    fn newest_of(&self, after: Seq) -> Vec<(Namespace, SessionId, Success)> {
+        let mut newest: BTreeMap<(Namespace, SessionId), Success> = BTreeMap::new();
+        let gone = self.departed.values().filter(|gone| gone.seq > after);
+        for (key, success) in gone.filter_map(|gone| self.success_of(&gone.value)) {
+            let known = newest.entry(key).or_insert(success);
+            if success.place > known.place {
+                *known = success;
+            }
+        }
+        newest.into_iter().map(|((namespace, session), success)| (namespace, session, success)).collect()
+    }
+
     /// Drops what left memory by events up to `seq`: their commit is durable, or nobody will ask (an offline fold).
     pub fn forget_up_to(&mut self, seq: Seq) {
-        let (tasks, kin) = (&self.tasks, &mut self.kin);
-        self.departed.retain(|id, gone| {
-            let stays = gone.seq > seq;
-            if !stays && !tasks.contains_key(id) {
-                kin.remove(id);
-            }
-            stays
-        });
+        let gone = self.departed.iter().filter(|(id, gone)| gone.seq <= seq && !self.tasks.contains_key(id));
+        let gone: Vec<ReachId> = gone.map(|(id, _)| *id).collect();
+        for id in gone {
+            self.forget_success(id);
+            self.kin.remove(&id);
+            self.origins.remove(&id);
+        }
+        self.departed.retain(|_, gone| gone.seq > seq);
         self.departed_replays.retain(|_, gone| gone.seq > seq);
         self.redriven.retain(|_, (told, _)| *told > seq);
         self.departed_batches.retain(|_, gone| gone.seq > seq);
@@ -436,7 +464,7 @@ fn row(gone: &Departed<Callback>) -> CallbackRow {
 }
 
 /// Counts one less, and forgets what is counted no more.
-fn less<K: Ord>(counts: &mut std::collections::BTreeMap<K, u32>, key: K) {
+fn less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
     if let std::collections::btree_map::Entry::Occupied(mut entry) = counts.entry(key) {
         *entry.get_mut() = entry.get().saturating_sub(1);
         if *entry.get() == 0 {

@@ -30,6 +30,7 @@ pub mod index;
 pub mod policy;
 pub mod replay;
 pub mod step;
+pub mod success;
 pub mod task;
 #[cfg(test)]
 pub(in crate::ledger::machine) mod world;
@@ -51,10 +52,11 @@ use bounds::Census;
 use callback::Callback;
 use catalog::Catalog;
 use due::Due;
-use event::EventKind;
+use event::{EventKind, HeldWhy};
 use index::Departed;
 use policy::{Policies, RulesByCapability};
 use replay::Replay;
+use success::{Origin, Successes};
 use task::spec::Text;
 use task::status::StatusKind;
 use task::{LaneId, Task};
@@ -135,6 +137,10 @@ pub struct State {
     pub(in crate::ledger::machine) replays: BTreeMap<ReplayId, Arc<Replay>>,
     /// Of tasks in memory, and of those that are on their way out of it.
     pub(in crate::ledger::machine) kin: BTreeMap<ReachId, Kin>,
+    /// Where the chains of redrives began that those end.
+    pub(in crate::ledger::machine) origins: BTreeMap<ReachId, Origin>,
+    /// Orphans that wait for a word although their policy is to be replayed.
+    pub(in crate::ledger::machine) held: BTreeMap<ReachId, HeldWhy>,
     pub(in crate::ledger::machine) access: Arc<Access>,
     pub(in crate::ledger::machine) policies: Arc<Policies>,
     pub(in crate::ledger::machine) capability_rules: Arc<RulesByCapability>,
@@ -147,6 +153,7 @@ pub struct State {
     pub(in crate::ledger::machine) pushes: BTreeSet<ReachId>,
     pub(in crate::ledger::machine) unacked: BTreeMap<AgentKey, BTreeSet<ReachId>>,
     pub(in crate::ledger::machine) orphans: BTreeSet<(Timestamp, ReachId)>,
+    pub(in crate::ledger::machine) successes: Successes,
     pub(in crate::ledger::machine) callbacks_due: BTreeSet<(Timestamp, CallbackId)>,
     pub(in crate::ledger::machine) draining: BTreeSet<AgentKey>,
     // Decided, not yet durable: not part of the digest. Changed by `index.rs` only.

@@ -183,6 +183,7 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
         | EventBody::TaskSchemaChecked(_)
         | EventBody::TaskResolved(_)
         | EventBody::TaskRedriven(_)
+        | EventBody::TaskReplayHeld(_)
         | EventBody::TaskStaleReportRefused(_) => task::apply::apply(state, event),
         EventBody::CallbackDue(_)
         | EventBody::CallbackAttempted(_)

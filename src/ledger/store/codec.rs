@@ -9,12 +9,13 @@
 //! event frame: magic u8 │ frame version u8 │ kind u16 │ kind version u8 │ length u32 │ crc32 u32 │ envelope │ body
 //! row:         row version u8 │ crc32 u32 │ value
 //! ```
-//! Numbers of the frame are big-endian. Only version 1 of each kind exists; an older version of a kind will be read by
-//! its own decoder and lifted to today's shape right after [`decode_event`] has read the kind version.
+//! Numbers of the frame are big-endian. An older version of a kind is read by its own decoder and lifted to today's
+//! shape right after [`decode_event`] has read the kind version (`lifted.rs`).
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::lifted;
 use crate::ledger::ids::{BatchId, Namespace, Seq, SessionId, TraceContext};
 use crate::ledger::machine::event::{self, Actor, Event, EventBody, EventKind, for_each_event_body};
 use crate::ledger::time::Timestamp;
@@ -28,8 +29,12 @@ pub use super::block::{
 pub const EVENT_MAGIC: u8 = 0xE7;
 /// Version of the event frame's own layout.
 pub const EVENT_FRAME_VERSION: u8 = 1;
-/// Version of every event kind's body, until one of them changes.
-pub const KIND_VERSION: u8 = 1;
+/// Version of a kind's body as it is written today.
+#[must_use]
+pub const fn kind_version(kind: EventKind) -> u8 {
+    if matches!(kind, EventKind::TaskRedriven) { 2 } else { 1 }
+}
+
 /// Bytes of an event frame before the envelope.
 pub const EVENT_HEADER_LEN: usize = 13;
 /// The longest event frame (semantics 26): one broker message at the smallest usual bound of 64 KiB still holds it.
@@ -163,7 +168,7 @@ fn write<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) -> Result<(), Code
         .map_err(|error| CodecError::Encode(error.to_string()))
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), CodecError> {
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), CodecError> {
     let (value, used) =
         bincode::serde::decode_from_slice(bytes, config()).map_err(|error| CodecError::Decode(error.to_string()))?;
     Ok((value, bytes.get(used..).unwrap_or_default()))
@@ -210,10 +215,10 @@ pub fn encode_event_into(event: &Event, out: &mut Vec<u8>) -> Result<usize, Code
 }
 
 fn write_frame(event: &Event, out: &mut Vec<u8>, start: usize) -> Result<usize, CodecError> {
-    let kind = event.body.kind().code().to_be_bytes();
+    let kind = event.body.kind();
     out.extend_from_slice(&[EVENT_MAGIC, EVENT_FRAME_VERSION]);
-    out.extend_from_slice(&kind);
-    out.push(KIND_VERSION);
+    out.extend_from_slice(&kind.code().to_be_bytes());
+    out.push(kind_version(kind));
     out.extend_from_slice(&[0; 8]);
     let envelope = EnvelopeOut {
         seq: event.seq,
@@ -278,7 +283,7 @@ pub fn decode_event(frame: &[u8]) -> Result<Event, CodecError> {
     }
     let (header, payload) = frame.split_at_checked(EVENT_HEADER_LEN).ok_or(CodecError::Truncated)?;
     let (fixed, _) = header.split_at_checked(CRC_AT).ok_or(CodecError::Truncated)?;
-    let &[_, frame_version, code_high, code_low, kind_version, ..] = header else { return Err(CodecError::Truncated) };
+    let &[_, frame_version, code_high, code_low, written_as, ..] = header else { return Err(CodecError::Truncated) };
     // The version comes before the checksum: a newer layout may keep its checksum elsewhere.
     check_version("the event frame", frame_version, EVENT_FRAME_VERSION)?;
     if be_u32(header, CRC_AT)? != crc(&[fixed, payload]) {
@@ -286,9 +291,10 @@ pub fn decode_event(frame: &[u8]) -> Result<Event, CodecError> {
     }
     let code = u16::from_be_bytes([code_high, code_low]);
     let kind = EventKind::from_code(code).ok_or(CodecError::Kind(code))?;
-    check_version(kind.name(), kind_version, KIND_VERSION)?;
+    check_version(kind.name(), written_as, kind_version(kind))?;
     let (envelope, rest) = read::<EnvelopeIn>(payload)?;
-    let (body, rest) = read_body(kind, rest)?;
+    let (body, rest) =
+        if written_as == kind_version(kind) { read_body(kind, rest)? } else { lifted::read(kind, rest)? };
     if !rest.is_empty() {
         return Err(CodecError::Trailing(rest.len()));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block::encode_commit;
-use super::{AppendError, Body, BodyKey, BodyKind, Commit, FinishedFilter, Head, Rows, Store};
+use super::{AppendError, Body, BodyKey, BodyKind, Commit, FinishedFilter, Head, Kept, Rows, Store};
 use crate::ledger::ids::{
     AgentId, AttemptNo, BatchId, CallbackId, Digest, FairnessKey, Namespace, ReachId, ReplayId, Seq, SessionId, TokenId,
 };
@@ -14,6 +14,7 @@ use crate::ledger::machine::callback::{CallbackState, CallbackSubject};
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::event::{Actor, Event, EventBody, TaskExpired};
 use crate::ledger::machine::replay::{Ended, ItemOutcome, MayHaveRun, Replay, ReplayPhase};
+use crate::ledger::machine::success::Success;
 use crate::ledger::machine::task::samples;
 use crate::ledger::machine::task::spec::{BodyRef, Idempotence, OrphanPolicy, SchemaVerdicts, Submission};
 use crate::ledger::machine::task::status::Status;
@@ -202,6 +203,7 @@ pub(crate) fn holds(open: &dyn Fn() -> Box<dyn Store>) {
     a_commit_that_does_not_follow_is_a_conflict(&*open());
     rows_and_bodies_of_every_size_come_back(&*open());
     finished_tasks_are_listed_newest_first_and_every_filter_narrows(&*open());
+    the_newest_success_of_a_session_is_kept_and_an_older_one_does_not_take_its_place(&*open());
     callbacks_are_listed_by_id(&*open());
     the_newest_two_snapshots_are_kept(&*open());
     a_register_changes_only_from_what_was_expected(&*open());
@@ -287,6 +289,7 @@ fn rows_and_bodies_of_every_size_come_back(store: &dyn Store) {
         batches: vec![batch()],
         replays: vec![replay(1).into(), replay(2).into()],
         callbacks: vec![callback(1)],
+        successes: Vec::new(),
     };
     store.append(&commit).unwrap();
     for (attempt, len) in (0..).zip(lengths) {
@@ -342,6 +345,32 @@ fn finished_tasks_are_listed_newest_first_and_every_filter_narrows(store: &dyn S
     assert_eq!(list(&batch, Some(9), 2), [8, 6]);
     let none = FinishedFilter { agent: Some(AgentId::new("nobody").unwrap()), ..all };
     assert_eq!(list(&none, None, 100), [0_u64; 0]);
+}
+
+fn the_newest_success_of_a_session_is_kept_and_an_older_one_does_not_take_its_place(store: &dyn Store) {
+    let session = |text: &str| SessionId::new(text).unwrap();
+    let success = |place: u64| Success { place: Seq(place), task: reach(place) };
+    let newest = |namespace: &Namespace, text: &str| {
+        let newest = store.newest_success(namespace, &session(text)).unwrap();
+        assert_eq!(newest.kept, Kept::Always);
+        newest.success
+    };
+    assert_eq!(newest(&namespace(), "s"), None);
+    let other = Namespace::new("team-b").unwrap();
+    let mut head = Head::default();
+    for (place, expected) in [(7, 7), (3, 7), (9, 9)] {
+        let mut commit = next(&head, 1);
+        head = commit.head;
+        commit.rows.successes = vec![
+            (namespace(), session("s"), success(place)),
+            (namespace(), session("s-longer"), success(100 - place)),
+            (other.clone(), session("s"), success(1)),
+        ];
+        store.append(&commit).unwrap();
+        assert_eq!(newest(&namespace(), "s"), Some(success(expected)));
+    }
+    assert_eq!(newest(&namespace(), "s-longer"), Some(success(97)));
+    assert_eq!((newest(&other, "s"), newest(&other, "s-longer")), (Some(success(1)), None));
 }
 
 fn callbacks_are_listed_by_id(store: &dyn Store) {

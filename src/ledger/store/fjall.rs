@@ -26,10 +26,10 @@ pub use super::fjall_open::{OpenError, Options};
 use super::fjall_rows::put;
 use super::tip::Tip;
 use super::{
-    AppendError, Body, BodyKey, Commit, FinishedFilter, Head, ReadError, Space, Store, StoredEvent, row, snapfile,
-    space,
+    AppendError, Body, BodyKey, Commit, FinishedFilter, Head, Newest, ReadError, Space, Store, StoredEvent, row,
+    snapfile, space,
 };
-use crate::ledger::ids::{BatchId, CallbackId, Digest, Namespace, ReachId, ReplayId, Seq};
+use crate::ledger::ids::{BatchId, CallbackId, Digest, Namespace, ReachId, ReplayId, Seq, SessionId};
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
@@ -152,6 +152,10 @@ impl Store for FjallStore {
 
     fn batch(&self, batch: BatchId) -> Result<Option<Batch>, ReadError> {
         self.spaces.batch(batch)
+    }
+
+    fn newest_success(&self, namespace: &Namespace, session: &SessionId) -> Result<Newest, ReadError> {
+        self.spaces.newest_success(namespace, session)
     }
 
     fn replay(&self, replay: ReplayId) -> Result<Option<Replay>, ReadError> {

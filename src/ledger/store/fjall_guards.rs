@@ -12,8 +12,12 @@ use super::keyfile::{KEY_FILE, KeyFileError};
 use super::place;
 use super::tip::{TIP_FILE, Tip};
 use super::verify::{self, RepairError};
-use super::{Body, BodyKey, BodyKind, Commit, FORMAT_VERSION, Head, LEDGER_FOLDER, Store, row};
+use super::{Body, BodyKey, BodyKind, Commit, FORMAT_VERSION, Head, Kept, LEDGER_FOLDER, Store, row};
+use crate::ledger::facts::superseded_by;
 use crate::ledger::ids::{Digest, Seq};
+use crate::ledger::machine::State;
+use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::status::Status;
 use sha2::{Digest as _, Sha256};
 
 const OPTIONS: Options = Options { reserve: 0, cache: 1024 * 1024 };
@@ -259,4 +263,20 @@ fn a_damaged_snapshot_gives_way_to_the_older_one_and_one_beyond_the_log_is_a_los
     open(data.path()).unwrap();
     place::rename(&newest, &newest.with_file_name(format!("{:020}.snap", 6))).unwrap();
     assert!(matches!(open(data.path()), Err(OpenError::Lost { seq: Seq(6), last_good: Seq(5), .. })));
+}
+
+#[test]
+fn a_folder_that_was_begun_before_successes_had_rows_looks_among_its_ended_tasks() {
+    let data = tempfile::tempdir().unwrap();
+    let store = open(data.path()).unwrap();
+    let mut commit = chain(&[5]).remove(0);
+    let won = Task { status: Status::Succeeded, ..task(4, 0) };
+    commit.rows.finished = vec![task(1, 0).into(), won.into(), task(5, 0).into()];
+    store.append(&commit).unwrap();
+    let (state, ask) = (State::default(), |n| superseded_by(&task(n, 0), &State::default(), &store).unwrap());
+    assert_eq!(superseded_by(&task(1, 0), &state, &store).unwrap(), None, "a new folder has a row for every success");
+    store.spaces().rows.remove(row::meta("successes")).unwrap();
+    assert_eq!((ask(1), ask(5)), (Some(reach(4)), None));
+    let session = task(1, 0).spec.session.clone().unwrap();
+    assert_eq!(store.newest_success(&contract::namespace(), &session).unwrap().kept, Kept::Lately);
 }

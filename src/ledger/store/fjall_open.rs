@@ -22,6 +22,8 @@ const LOCK_FILE: &str = "lock";
 /// A ledger is made here and takes its place by `rename`: an engine killed during its first creation never opens again.
 pub(super) const DRAFT_FOLDER: &str = "ledger.draft";
 const FORMAT: &str = "format";
+/// Says that the newest success of each session was kept from the first commit on.
+pub(super) const SUCCESSES: &str = "successes";
 const KEYSPACES: [&str; 6] = ["log", "done", "by", "body", "keys", "rows"];
 /// Three workers: with four or more a commit was seen to hang for ever after the disk had failed.
 const WORKERS: usize = 3;
@@ -271,6 +273,7 @@ fn make_keyspaces(db: &Database) -> ::fjall::Result<()> {
         let space = db.keyspace(name, || keyspace_options(name))?;
         if name == "rows" {
             space.insert(row::meta(FORMAT), FORMAT_VERSION.to_be_bytes())?;
+            space.insert(row::meta(SUCCESSES), [1])?;
         }
     }
     db.persist(PersistMode::SyncAll)

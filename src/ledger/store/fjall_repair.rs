@@ -222,8 +222,8 @@ fn fold(state: &mut State, head: &Head, read: &DecodedCommit) -> Option<Commit> 
 }
 
 fn rows_of(state: &State, after: Seq) -> Rows {
-    let Departures { tasks, after, batches, replays, callbacks, keys } = state.sealed(after);
-    Rows { finished: tasks, after, keys, batches, replays, callbacks }
+    let Departures { tasks, after, batches, replays, callbacks, keys, successes } = state.sealed(after);
+    Rows { finished: tasks, after, keys, batches, replays, callbacks, successes }
 }
 
 fn write(new: &Spaces, commit: &Commit) -> Result<(), RepairError> {

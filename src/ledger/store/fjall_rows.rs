@@ -10,13 +10,15 @@ use serde::de::DeserializeOwned;
 use super::chunk::{self, MAX_VALUE};
 use super::codec::{CodecError, decode_row, encode_row};
 use super::fjall_log::Spaces;
+use super::fjall_open::SUCCESSES;
 use super::memory::matches;
-use super::{Body, BodyKey, Commit, FinishedFilter, ReadError, row};
-use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, ReplayId, Seq};
+use super::{Body, BodyKey, Commit, FinishedFilter, Kept, Newest, ReadError, row};
+use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, ReplayId, Seq, SessionId};
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::replay::Replay;
+use crate::ledger::machine::success::Success;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 
@@ -52,6 +54,14 @@ impl Spaces {
             let mut listed = row::callbacks_of(&settled.namespace);
             listed.extend_from_slice(&id.0);
             put(batch, &spaces.rows, &listed, &[]);
+        }
+        for (namespace, session, success) in &commit.rows.successes {
+            let key = row::success(namespace, session);
+            // Commits are written one after the other, so nobody else changes it meanwhile.
+            let known: Option<Success> = self.row(&spaces.db.snapshot(), &spaces.rows, &key).map_err(unreadable)?;
+            if known.is_none_or(|known| success.place > known.place) {
+                put_row(batch, &spaces.rows, &key, success)?;
+            }
         }
         for (key, body) in &commit.bodies {
             let head = row::body_head(body);
@@ -112,6 +122,12 @@ impl Spaces {
             }
         }
         Ok(found)
+    }
+
+    pub(super) fn newest_success(&self, namespace: &Namespace, session: &SessionId) -> Result<Newest, ReadError> {
+        let success = self.row(&self.db.snapshot(), &self.rows, &row::success(namespace, session))?;
+        let always = self.rows.contains_key(row::meta(SUCCESSES)).map_err(|error| read_failed(&error))?;
+        Ok(Newest { success, kept: if always { Kept::Always } else { Kept::Lately } })
     }
 
     pub(super) fn key(&self, namespace: &Namespace, key: &Text) -> Result<Option<KeyBinding>, ReadError> {
@@ -235,6 +251,11 @@ fn put_row<T: Serialize>(
 ) -> Result<(), CodecError> {
     let bytes = encode_row(value)?;
     row::cut(key, &[&bytes], |key, part| put(batch, space, &key, part))
+}
+
+/// What a commit must know of the disk and can't read keeps it from being written.
+fn unreadable(error: ReadError) -> CodecError {
+    CodecError::Decode(error.to_string())
 }
 
 fn read_failed(error: &::fjall::Error) -> ReadError {

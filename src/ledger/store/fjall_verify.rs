@@ -14,7 +14,7 @@ use super::fjall_salvage as salvage;
 use super::keyfile::{self, KeyFileError};
 use super::tip::{TIP_FILE, Tip};
 use super::verify::{VerifyError, VerifyReport};
-use super::{BodyKey, BodyKind, Head, LEDGER_FOLDER, ReadError, snapfile, snapshot};
+use super::{BodyKey, BodyKind, Head, Kept, LEDGER_FOLDER, ReadError, snapfile, snapshot};
 use crate::ledger::ids::{Digest, Seq};
 use crate::ledger::machine::State;
 use crate::ledger::machine::event::{Event, EventBody};
@@ -272,7 +272,8 @@ impl Walk<'_> {
 
     /// Rows are derived: what the fold says must be in the store.
     fn rows(&mut self, at: Seq) -> Result<(), ReadError> {
-        let Departures { tasks, after, batches, replays, keys, callbacks: _ } = self.state.sealed(self.report.head.seq);
+        let departures = self.state.sealed(self.report.head.seq);
+        let Departures { tasks, after, batches, replays, keys, successes, callbacks: _ } = departures;
         self.state.forget_up_to(at);
         for task in tasks {
             self.report.finished += 1;
@@ -308,6 +309,15 @@ impl Walk<'_> {
             if self.store.key(&namespace, &key)?.is_none_or(|row| row.receipt < binding.receipt) {
                 let what = format!("an idempotency key of {namespace} bound at seq {} is missing", binding.receipt);
                 self.report.note(Some(binding.receipt), self.ledger, what);
+            }
+        }
+        for (namespace, session, success) in successes {
+            let row = self.store.newest_success(&namespace, &session)?;
+            let is_there = row.success.is_some_and(|row| row.place >= success.place);
+            // What was written before such rows were kept has none.
+            if !is_there && row.kept == Kept::Always {
+                let what = format!("the newest success of session {session} of {namespace} is missing or another");
+                self.report.note(Some(at), self.ledger, what);
             }
         }
         Ok(())

@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::decode_commit;
-use super::{AppendError, Body, BodyKey, Commit, FinishedFilter, Head, ReadError, Rows, Space, Store, StoredEvent};
-use crate::ledger::ids::{BatchId, CallbackId, Digest, Namespace, ReachId, ReplayId, Seq};
+use super::{
+    AppendError, Body, BodyKey, Commit, FinishedFilter, Head, Kept, Newest, ReadError, Rows, Space, Store, StoredEvent,
+};
+use crate::ledger::ids::{BatchId, CallbackId, Digest, Namespace, ReachId, ReplayId, Seq, SessionId};
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::replay::Replay;
+use crate::ledger::machine::success::Success;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 
@@ -64,6 +67,7 @@ struct Contents {
     batches: BTreeMap<BatchId, Batch>,
     replays: BTreeMap<ReplayId, Arc<Replay>>,
     callbacks: BTreeMap<CallbackId, CallbackRow>,
+    successes: BTreeMap<(Namespace, SessionId), Success>,
     bodies: BTreeMap<BodyKey, Body>,
     snapshots: Vec<(Seq, Digest, Arc<[u8]>)>,
     registers: BTreeMap<String, Vec<u8>>,
@@ -150,7 +154,7 @@ impl Clone for MemoryStore {
 impl Contents {
     fn take(&mut self, commit: Arc<Commit>) {
         let place = self.commits.len();
-        let Rows { finished, after, keys, batches, replays, callbacks } = &commit.rows;
+        let Rows { finished, after, keys, batches, replays, callbacks, successes } = &commit.rows;
         for (index, task) in finished.iter().enumerate() {
             self.finished.insert(task.id(), (place, index));
         }
@@ -163,6 +167,12 @@ impl Contents {
         self.batches.extend(batches.iter().map(|batch| (batch.id, batch.clone())));
         self.replays.extend(replays.iter().map(|replay| (replay.id, Arc::clone(replay))));
         self.callbacks.extend(callbacks.iter().cloned());
+        for (namespace, session, success) in successes {
+            let known = self.successes.entry((namespace.clone(), session.clone())).or_insert(*success);
+            if success.place > known.place {
+                *known = *success;
+            }
+        }
         self.bodies.extend(commit.bodies.iter().cloned());
         self.firsts.insert(commit.expected.seq.next(), place);
         self.head = commit.head;
@@ -279,6 +289,11 @@ impl Store for MemoryStore {
             .take(limit)
             .cloned()
             .collect())
+    }
+
+    fn newest_success(&self, namespace: &Namespace, session: &SessionId) -> Result<Newest, ReadError> {
+        let success = self.lock().contents.successes.get(&(namespace.clone(), session.clone())).copied();
+        Ok(Newest { success, kept: Kept::Always })
     }
 
     fn key(&self, namespace: &Namespace, key: &Text) -> Result<Option<KeyBinding>, ReadError> {

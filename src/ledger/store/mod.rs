@@ -39,6 +39,7 @@ mod fjall_salvage;
 mod fjall_tables;
 mod fjall_verify;
 pub mod keyfile;
+mod lifted;
 pub mod memory;
 pub mod place;
 mod row;
@@ -52,12 +53,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ids::{BatchId, Boot, CallbackId, Digest, Lineage, Namespace, ReachId, ReplayId, Seq};
+use crate::ledger::ids::{BatchId, Boot, CallbackId, Digest, Lineage, Namespace, ReachId, ReplayId, Seq, SessionId};
 use crate::ledger::machine::KeyBinding;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::replay::Replay;
+use crate::ledger::machine::success::Success;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Timestamp;
@@ -194,6 +196,8 @@ pub struct Rows {
     pub replays: Vec<Arc<Replay>>,
     /// Settled callbacks that were not delivered, or that settled again after a redrive.
     pub callbacks: Vec<(CallbackId, CallbackRow)>,
+    /// Successes of sessions, one a session: a store keeps the newest of each.
+    pub successes: Vec<(Namespace, SessionId, Success)>,
 }
 
 /// One commit: a frame that goes right after `expected`, with its rows and bodies.
@@ -254,11 +258,29 @@ pub enum ReadError {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FinishedFilter {
     /// In this session.
-    pub session: Option<crate::ledger::ids::SessionId>,
+    pub session: Option<SessionId>,
     /// In this batch.
     pub batch: Option<BatchId>,
     /// Last held by this agent.
     pub agent: Option<crate::ledger::ids::AgentId>,
+}
+
+/// The newest success of a session among the tasks that have left memory, as far as its row tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Newest {
+    /// The row.
+    pub success: Option<Success>,
+    /// Since when it was kept.
+    pub kept: Kept,
+}
+
+/// Since when a store keeps the newest success of each session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Since its first commit.
+    Always,
+    /// Its folder was begun by a program that kept none: successes of before have no row.
+    Lately,
 }
 
 /// A durable ledger.
@@ -311,6 +333,12 @@ pub trait Store: Send + Sync {
         before: Option<ReachId>,
         limit: usize,
     ) -> Result<Vec<Task>, ReadError>;
+
+    /// The newest success of a session: one lookup.
+    ///
+    /// # Errors
+    /// [`ReadError`] when the disk fails or the row is damaged.
+    fn newest_success(&self, namespace: &Namespace, session: &SessionId) -> Result<Newest, ReadError>;
 
     /// What an idempotency key is bound to.
     ///

@@ -14,6 +14,9 @@
 //! | `rows` | 'b' │ batch 16 │ part u16 | a settled batch's row |
 //! | `rows` | 'c' │ callback 16 │ part u16 | a settled callback's row |
 //! | `rows` | 'n' │ namespace │ 0 │ callback 16 | empty: listing of those |
+//! | `rows` | 's' │ namespace │ 0 │ session │ part u16 | the newest success of a session |
+//! | `rows` | 'p' │ replay 16 │ part u16 | an ended plan's row |
+//! | `rows` | 'q' │ namespace │ 0 │ replay 16 | empty: listing of those |
 //! | `rows` | 'r' │ name | a register's value |
 //! | `rows` | 'm' │ name | the store's own facts, such as the format version |
 //! | `rows` | 'l' │ key of a body | seq u64: this body is gone, and its loss was accepted there |
@@ -83,6 +86,11 @@ pub(super) fn callback(callback: CallbackId) -> Vec<u8> {
 /// `rows`: where the callbacks of a namespace begin.
 pub(super) fn callbacks_of(namespace: &Namespace) -> Vec<u8> {
     joined(&[b"n", namespace.as_str().as_bytes(), &[0]])
+}
+
+/// `rows`: the newest success of a session.
+pub(super) fn success(namespace: &Namespace, session: &SessionId) -> Vec<u8> {
+    joined(&[b"s", namespace.as_str().as_bytes(), &[0], session.as_str().as_bytes()])
 }
 
 /// `rows`: a register.

@@ -9,9 +9,10 @@ use crate::ledger::ids::{Digest, Seq};
 use crate::ledger::machine::State;
 use crate::ledger::machine::image::StateImage;
 
-/// Version of the image's layout. Version 1 had no replay plans, redrives and rules by capability: it is version 2
-/// without its last three fields, and reads as one in which they are empty.
-pub const SNAPSHOT_VERSION: u8 = 2;
+/// Version of the image's layout. An older one is the newer one without its last fields, and reads as one in which they
+/// are empty: version 1 had no replay plans, redrives and rules by capability, version 2 no origins of redrives and no
+/// orphans held for a word.
+pub const SNAPSHOT_VERSION: u8 = 3;
 
 /// A state as bytes, with the seq that it folds up to and its digest: ready for [`Store::put_snapshot`].
 ///
@@ -39,12 +40,14 @@ pub fn encode_image(image: &StateImage, digest: Digest) -> Result<(Seq, Digest, 
 pub fn decode(seq: Seq, digest: Digest, bytes: &[u8]) -> Result<State, CodecError> {
     let (version, image) = bytes.split_first().ok_or(CodecError::Truncated)?;
     check_version("a snapshot", *version, SNAPSHOT_VERSION)?;
-    let image: StateImage = if *version == 1 {
-        // Three empty lists are three bytes.
-        decode_bare(&[image, &[0, 0, 0]].concat())?
-    } else {
-        decode_bare(image)?
+    // An empty list is one byte.
+    let missing: &[u8] = match version {
+        1 => &[0; 5],
+        2 => &[0; 2],
+        _ => &[],
     };
+    let image: StateImage =
+        if missing.is_empty() { decode_bare(image)? } else { decode_bare(&[image, missing].concat())? };
     let state = State::from_image(image);
     if state.seq() != seq {
         return Err(CodecError::Sequence { expected: seq, found: state.seq() });

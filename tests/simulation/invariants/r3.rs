@@ -1,18 +1,21 @@
 //! R3: the same plan twice equals once. Each item has at most one outcome, and that is true: what is done stands with the
 //! task's own events in one piece, what is skipped was as the reason says. A plan that is completed has an outcome for
 //! every item: total = done + skipped.
+//!
+//! And the other way round: what a newer success of its session has made superfluous is neither replayed nor made anew,
+//! but by an operator's word on that very task; the sweep says so once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_reach::ledger::ids::{ReachId, ReplayId};
-use agent_reach::ledger::machine::event::{Event, EventBody, QueuedWhy};
+use agent_reach::ledger::ids::{Namespace, ReachId, ReplayId, Seq, SessionId};
+use agent_reach::ledger::machine::event::{Actor, Event, EventBody, QueuedWhy};
 use agent_reach::ledger::machine::replay::{Done, Ended, ItemAction, ItemOutcome, MayHaveRun, Skip};
-use agent_reach::ledger::machine::task::spec::Idempotence;
+use agent_reach::ledger::machine::task::spec::{Idempotence, OrphanPolicy};
 use agent_reach::ledger::machine::task::status::StatusKind;
 use agent_reach::ledger::store::Store;
 use agent_reach::ledger::store::memory::MemoryStore;
 
-use crate::model::{Breach, Course, Evidence, Findings, begins, leads_to};
+use crate::model::{Breach, Course, Evidence, Findings, Life, begins, leads_to};
 
 /// What the events say so far.
 #[derive(Default)]
@@ -20,6 +23,10 @@ struct Books {
     at: BTreeMap<ReachId, StatusKind>,
     redriven: BTreeSet<ReachId>,
     settled: BTreeMap<ReplayId, BTreeMap<u32, ItemOutcome>>,
+    /// Of each session the newest place of a task that has succeeded.
+    won: BTreeMap<(Namespace, SessionId), Seq>,
+    /// Orphans that were said to wait for a word.
+    held: BTreeSet<ReachId>,
 }
 
 pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
@@ -64,8 +71,22 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
                 findings.add("R3", event.seq, format!("{}: made anew by a plan that does not say so", body.task));
             }
         }
+        books.superseded(evidence, event, findings);
         books.follow(evidence, event);
     }
+}
+
+/// Where a task stands in its session: where the first of its chain was submitted.
+fn place(evidence: &Evidence<'_>, life: &Life<'_>) -> Seq {
+    let mut first = life;
+    while let Some(older) = first.redrive_of.and_then(|id| evidence.tasks.get(&id)) {
+        // A forged link may lead in a circle.
+        if older.submitted.seq >= first.submitted.seq {
+            break;
+        }
+        first = older;
+    }
+    first.submitted.seq
 }
 
 /// The task's own events stand right behind.
@@ -125,22 +146,60 @@ impl Books {
             Skip::HeldElsewhere => at.is_some_and(|at| [StatusKind::Dispatched, StatusKind::Processing].contains(&at)),
             Skip::AlreadyRedriven => self.redriven.contains(&task),
             Skip::MayHaveRun => {
-                let careful = life.is_some_and(|life| life.spec.idempotence == Idempotence::NotDeclared);
+                let by_policy =
+                    |life: &&Life<'_>| at == Some(StatusKind::Orphaned) && life.spec.orphan == OrphanPolicy::Replay;
+                let careful = life.filter(|life| !by_policy(life));
+                let careful = careful.is_some_and(|life| life.spec.idempotence == Idempotence::NotDeclared);
                 careful && plan.planned.may_have_run == MayHaveRun::Skip
             }
-            Skip::Superseded => life.is_some_and(|life| {
-                evidence.tasks.values().any(|newer| {
-                    newer.namespace == life.namespace
-                        && newer.spec.session == life.spec.session
-                        && newer.submitted.seq > life.submitted.seq
-                        && self.at.get(&newer.id) == Some(&StatusKind::Succeeded)
-                })
-            }),
+            Skip::Superseded => life.is_some_and(|life| self.is_superseded(evidence, life)),
             // Nobody erases anything here.
             Skip::PayloadErased => false,
             // Too late to ask what the registry would have said.
+            Skip::NotAccepted => at.is_some_and(StatusKind::is_terminal),
             Skip::NotApplicable => at.is_some(),
             Skip::Unknown => at.is_none(),
+        }
+    }
+
+    fn is_superseded(&self, evidence: &Evidence<'_>, life: &Life<'_>) -> bool {
+        let session = life.spec.session.clone();
+        let newest = session.and_then(|session| self.won.get(&(life.namespace.clone(), session)));
+        newest.is_some_and(|newest| *newest > place(evidence, life))
+    }
+
+    /// What is superseded is left alone, and said to be so once.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "asks which kinds bring a task back, or say why they don't")]
+    fn superseded(&mut self, evidence: &Evidence<'_>, event: &Event, findings: &mut Findings) {
+        let Some(life) = event.body.task().and_then(|id| evidence.tasks.get(&id)) else { return };
+        let by_word = || {
+            evidence
+                .beside(event, -1)
+                .is_some_and(|before| matches!(&before.body, EventBody::TaskResolved(body) if body.task == life.id))
+        };
+        let mut add = |what: &str| findings.add("R3", event.seq, format!("{} {what}", life.id));
+        match &event.body {
+            EventBody::TaskReplayed(_) => {
+                if !by_word() && self.is_superseded(evidence, life) {
+                    add("is replayed, but superseded");
+                }
+                if !by_word() && event.actor == Actor::Hub && self.held.contains(&life.id) {
+                    add("is swept, but waits for a word");
+                }
+                self.held.remove(&life.id);
+            }
+            EventBody::TaskRedriven(_) if self.is_superseded(evidence, life) => add("is made anew, but superseded"),
+            EventBody::TaskReplayHeld(_) => {
+                let is_orphan = self.at.get(&life.id) == Some(&StatusKind::Orphaned);
+                if !is_orphan || !self.is_superseded(evidence, life) {
+                    add("is held as superseded, and is not");
+                }
+                if !self.held.insert(life.id) {
+                    add("is said twice to wait for a word");
+                }
+            }
+            EventBody::TaskReclaimed(_) => drop(self.held.remove(&life.id)),
+            _ => {}
         }
     }
 
@@ -157,6 +216,10 @@ impl Books {
             Some(before) => leads_to(&event.body, *before).unwrap_or(*before),
         };
         self.at.insert(life.id, after);
+        if let (EventBody::TaskSucceeded(_), Some(session)) = (&event.body, life.spec.session.clone()) {
+            let newest = self.won.entry((life.namespace.clone(), session)).or_default();
+            *newest = place(evidence, life).max(*newest);
+        }
     }
 }
 

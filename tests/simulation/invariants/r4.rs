@@ -78,7 +78,13 @@ impl Line {
 
     fn lets_plan(&self, life: &Life<'_>, at: Timestamp) -> Result<(), ReachId> {
         let sent = self.sent.iter().copied().find(|other| *other != life.id);
-        self.older(life, at).or(sent).map_or(Ok(()), Err)
+        // An item that has left memory has no place in the planner's eyes but its id, and ids that are drawn side by side
+        // may be submitted the other way round.
+        let passed = |(other, (seq, since)): &(&ReachId, &(Seq, Timestamp))| {
+            **other < life.id && *seq < life.submitted.seq && *since < at
+        };
+        let older = self.waiting.iter().find(passed).map(|(id, _)| *id);
+        older.or(sent).map_or(Ok(()), Err)
     }
 }
 
@@ -135,6 +141,8 @@ fn one_line(evidence: &Evidence<'_>, findings: &mut Findings) {
                 line.out.remove(&life.id);
                 line.sent.remove(&life.id);
             }
+            // It waits for a word: nobody waits for it.
+            EventBody::TaskReplayHeld(_) => drop(line.waiting.remove(&life.id)),
             EventBody::TaskQueued(_) | EventBody::TaskRetryScheduled(_) => drop(line.waiting.remove(&life.id)),
             _ => {}
         }

@@ -79,7 +79,7 @@ fn command(step: Move) -> Option<Command> {
         Move::Silent(a, i) => Command::MarkUnhealthy { agent: name(a), incarnation: Incarnation(i), silent },
         Move::Lost(a, i) => Command::MarkLost { agent: name(a), incarnation: Incarnation(i), silent },
         Move::Cancel(n) => Command::CancelTask { task: task_id(n), reason: None, fact: None },
-        Move::Replay(n) => Command::ReplayTask { task: task_id(n) },
+        Move::Replay(n) => Command::ReplayTask { task: task_id(n), superseded_by: None },
         Move::Hand(..) | Move::Ack(..) | Move::Complete(..) | Move::Wait(_) => return None,
     })
 }

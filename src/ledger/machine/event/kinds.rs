@@ -105,6 +105,7 @@ event_kinds! {
     321 "task-stale-report-refused" TaskStaleReportRefused,
     322 "task-resolved" TaskResolved,
     323 "task-redriven" TaskRedriven,
+    324 "task-replay-held" TaskReplayHeld,
     400 "callback-due" CallbackDue,
     401 "callback-attempted" CallbackAttempted,
     402 "callback-delivered" CallbackDelivered,

@@ -129,6 +129,26 @@ pub enum QueuedWhy {
     Replayed,
 }
 
+/// Why an orphan is not replayed by itself although its policy is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HeldWhy {
+    /// A newer task of its session has succeeded (R-REC-3).
+    Superseded {
+        /// Which.
+        by: ReachId,
+    },
+}
+
+impl HeldWhy {
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Superseded { .. } => "superseded",
+        }
+    }
+}
+
 /// Why a retry waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RetryWhy {
@@ -259,6 +279,7 @@ impl EventBody {
             Self::TaskStaleReportRefused(e) => Some(e.task),
             Self::TaskResolved(e) => Some(e.task),
             Self::TaskRedriven(e) => Some(e.task),
+            Self::TaskReplayHeld(e) => Some(e.task),
             Self::ReplayPlanned(_)
             | Self::ReplayStarted(_)
             | Self::ReplayItemDone(_)

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{AlreadyDone, Explanation, QueuedWhy, ReportKind, RetryWhy, StaleWhy, Started};
+use super::{AlreadyDone, Explanation, HeldWhy, QueuedWhy, ReportKind, RetryWhy, StaleWhy, Started};
 use crate::ledger::ids::{AgentId, AttemptNo, Digest, Incarnation, LeaseDigest, ReachId, ReplayId, TokenId};
+use crate::ledger::machine::success::Origin;
 use crate::ledger::machine::task::Failure;
 use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::spec::{BodyRef, SchemaVerdicts, Submission, Text};
@@ -250,5 +251,16 @@ event_structs! {
         replay: Option<ReplayId>,
         /// Why, in the operator's words; a plan has its own.
         reason: Option<Text>,
+        /// Where the chain of redrives began that the new one ends; version 1 did not say it.
+        origin: Option<Origin>,
+    }
+    /// It is an orphan that is not replayed by itself: it waits for an operator's word.
+    TaskReplayHeld {
+        /// Which task.
+        task: ReachId,
+        /// Which attempt was with its agent.
+        attempt: AttemptNo,
+        /// Why.
+        why: HeldWhy,
     }
 }

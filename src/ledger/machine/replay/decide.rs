@@ -8,14 +8,11 @@ use crate::ledger::machine::event::{
     ReplayRateChanged, ReplayResumed, ReplayStarted,
 };
 use crate::ledger::machine::policy::MAX_REPLAY_RATE;
+use crate::ledger::machine::replay::judge::judge;
 use crate::ledger::machine::replay::order::{ReplayItem, ReplayOrder, ReplayWord};
-use crate::ledger::machine::replay::{
-    Done, Ended, ItemAction, ItemOutcome, MAX_ITEMS, MayHaveRun, Replay, ReplayPhase, Skip,
-};
+use crate::ledger::machine::replay::{Done, Ended, ItemAction, ItemOutcome, MAX_ITEMS, Replay, ReplayPhase, Skip};
+use crate::ledger::machine::task::dispatch::let_back;
 use crate::ledger::machine::task::redrive::{NoRedrive, Redrive, redrive};
-use crate::ledger::machine::task::resolve::replayed_by_word;
-use crate::ledger::machine::task::spec::Idempotence;
-use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::{State, bounds};
 use crate::ledger::time::Timestamp;
 
@@ -149,23 +146,20 @@ fn back_to_queue(state: &State, replay: &Replay, item: &ReplayItem) -> Turn {
         let was_here = row.is_some_and(|task| task.namespace == replay.namespace);
         return Turn::Leave(if was_here { Skip::Finished } else { Skip::Unknown });
     };
-    match task.status.kind() {
-        StatusKind::Orphaned | StatusKind::SlowReach => {
-            if task.spec.idempotence == Idempotence::NotDeclared && replay.may_have_run == MayHaveRun::Skip {
-                return Turn::Leave(Skip::MayHaveRun);
-            }
-            Turn::Go(Done::Replayed, replayed_by_word(task))
-        }
-        StatusKind::Dispatched | StatusKind::Processing => Turn::Leave(Skip::HeldElsewhere),
-        StatusKind::AwaitingApproval | StatusKind::Scheduled | StatusKind::Queued | StatusKind::Retrying => {
-            Turn::Leave(Skip::MovedOn)
-        }
-        StatusKind::Succeeded
-        | StatusKind::Failed
-        | StatusKind::DeadLetter
-        | StatusKind::Expired
-        | StatusKind::Cancelled => Turn::Leave(Skip::Finished),
+    if task.status.kind().is_terminal() {
+        return Turn::Leave(Skip::Finished);
     }
+    match judge(task, replay.may_have_run) {
+        Err(skip @ (Skip::HeldElsewhere | Skip::MovedOn)) => Turn::Leave(skip),
+        // Before its word is asked for: no word of a plan covers it.
+        Ok(_) | Err(_) if is_superseded(item) => Turn::Leave(Skip::Superseded),
+        Ok(_) => Turn::Go(Done::Replayed, let_back(task)),
+        Err(skip) => Turn::Leave(skip),
+    }
+}
+
+fn is_superseded(item: &ReplayItem) -> bool {
+    item.before.as_ref().is_some_and(|before| before.superseded_by.is_some())
 }
 
 fn anew(state: &State, replay: &Replay, item: &ReplayItem, now: Timestamp) -> Turn {
@@ -190,7 +184,7 @@ fn anew(state: &State, replay: &Replay, item: &ReplayItem, now: Timestamp) -> Tu
             Turn::Wait(Rejection::QueueFull { bound, limit, retry_after })
         }
         // What the registry refuses now would be refused at every turn.
-        Err(NoRedrive::Refused(_)) => Turn::Leave(Skip::NotApplicable),
+        Err(NoRedrive::Refused(_)) => Turn::Leave(Skip::NotAccepted),
     }
 }
 

@@ -10,6 +10,7 @@
 
 pub(in crate::ledger::machine) mod apply;
 pub(in crate::ledger::machine) mod decide;
+pub mod judge;
 pub mod order;
 #[cfg(test)]
 mod properties;
@@ -115,11 +116,13 @@ pub enum Skip {
     NotApplicable,
     /// There is no such task here.
     Unknown,
+    /// It would not be accepted today: the schemas of whoever offers its capability now refuse its payload.
+    NotAccepted,
 }
 
 impl Skip {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Finished,
         Self::MovedOn,
         Self::HeldElsewhere,
@@ -129,6 +132,7 @@ impl Skip {
         Self::PayloadErased,
         Self::NotApplicable,
         Self::Unknown,
+        Self::NotAccepted,
     ];
 
     /// The reason's name on the wire.
@@ -144,6 +148,7 @@ impl Skip {
             Self::PayloadErased => "payload-erased",
             Self::NotApplicable => "not-applicable",
             Self::Unknown => "unknown",
+            Self::NotAccepted => "not-accepted",
         }
     }
 }

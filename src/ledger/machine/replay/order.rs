@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::ledger::ids::{ReachId, ReplayId, Seq};
 use crate::ledger::machine::replay::{ItemAction, MayHaveRun};
+use crate::ledger::machine::success::Origin;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{BodyRef, SchemaVerdicts, Text};
 
@@ -76,6 +77,8 @@ pub struct Before {
     pub has_payload: bool,
     /// A newer task of its session that has succeeded.
     pub superseded_by: Option<ReachId>,
+    /// Where the chain of redrives began that it ends; itself, if it was made of none.
+    pub origin: Option<Origin>,
 }
 
 /// Another payload for a task that is made anew.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::ledger::ids::{Digest, ReachId, ReplayId, Seq, TokenId};
 use crate::ledger::machine::command::{Command, Proposal, Retryable, Word};
 use crate::ledger::machine::decision::Rejection;
-use crate::ledger::machine::event::Actor;
+use crate::ledger::machine::event::{Actor, HeldWhy};
 use crate::ledger::machine::replay::order::{Before, RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
 use crate::ledger::machine::replay::{Ended, ItemAction, ItemOutcome, MAX_REPLAYS, MayHaveRun, ReplayPhase, Skip};
 use crate::ledger::machine::task::resolve::Resolution;
@@ -159,6 +159,62 @@ fn semantics_40_what_may_have_run_takes_the_operators_word() {
     assert_eq!(world.status(1), StatusKind::Queued);
     let avoided = world.state.task(task_id(1)).unwrap().avoid.clone();
     assert_eq!(avoided, Some(agent_id("a")), "another agent is tried where there is one");
+}
+
+#[test]
+fn r_rec_3_what_a_newer_success_of_its_session_supersedes_is_left_alone_whatever_the_word() {
+    let mut world = World::new();
+    orphans(&mut world, [idempotent(1), submission(2)]);
+    let mut word = order(1, 2);
+    word.may_have_run = MayHaveRun::Include;
+    world.ok(Command::PlanReplay(Box::new(word)));
+    let turn = |index: u32, n: u8| {
+        let before = Some(Before { superseded_by: Some(task_id(9)), ..Before::default() });
+        let (task, action) = (task_id(n), ItemAction::Replay);
+        Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(1), index, task, action, before }))
+    };
+    let skipped = Some(ItemOutcome::Skipped(Skip::Superseded));
+    assert_eq!(world.ok(turn(0, 1)), ["replay-item-skipped"]);
+    assert_eq!(outcome(&world, 1, 0), skipped);
+    // A word on that very task still acts.
+    let hand_over = Command::ResolveTask { task: task_id(1), resolution: Resolution::HandOver, reason: "seen".into() };
+    assert_eq!(world.ok(hand_over), ["task-resolved", "task-replayed", "task-queued"]);
+    assert_eq!(world.ok(turn(1, 2)), ["replay-item-skipped", "replay-finished"]);
+}
+
+#[test]
+fn r_rec_3_the_sweep_holds_a_superseded_orphan_for_a_word_and_says_so_once() {
+    let mut world = World::new();
+    orphans(&mut world, [idempotent(1)]);
+    let sweep = || Command::ReplayTask { task: task_id(1), superseded_by: Some(task_id(9)) };
+    assert_eq!(world.ok(sweep()), ["task-replay-held"]);
+    assert_eq!(world.state.held(task_id(1)), Some(HeldWhy::Superseded { by: task_id(9) }));
+    let copy = crate::ledger::machine::State::from_image(world.state.to_image());
+    assert_eq!((copy.held(task_id(1)), copy.digest()), (world.state.held(task_id(1)), world.state.digest()));
+    let held = Rejection::MovedOn { state: StatusKind::Orphaned };
+    assert_eq!(world.refused(sweep()), held);
+    assert_eq!(world.refused(Command::ReplayTask { task: task_id(1), superseded_by: None }), held);
+    let hand_over = Command::ResolveTask { task: task_id(1), resolution: Resolution::HandOver, reason: "seen".into() };
+    assert_eq!(world.ok(hand_over), ["task-resolved", "task-replayed", "task-queued"]);
+    assert_eq!(world.state.held(task_id(1)), None);
+}
+
+#[test]
+fn semantics_11_the_orphan_policy_replay_is_the_word_for_orphans_and_for_them_alone() {
+    let mut world = World::new();
+    let asked = |n: u8| Submission { orphan: OrphanPolicy::Replay, ..submission(n) };
+    orphans(&mut world, [asked(1)]);
+    world.ok(plan(1, 2));
+    let turn = item_of(1, 0, task_id(1), ItemAction::Replay);
+    assert_eq!(world.ok(turn), ["replay-item-done", "task-replayed", "task-queued"]);
+    world.register("b", Some("i"));
+    world.hand(1, "b");
+    world.report(1, "b", Word::Ack).1.unwrap();
+    world.wait(Millis::secs(600));
+    let due = crate::ledger::machine::due::Subject::Task(task_id(1));
+    assert_eq!(world.ok(Command::Fire { subject: due }), ["task-slow"]);
+    world.ok(item_of(1, 1, task_id(1), ItemAction::Replay));
+    assert_eq!(outcome(&world, 1, 1), Some(ItemOutcome::Skipped(Skip::MayHaveRun)), "it may still be at work");
 }
 
 #[test]

@@ -34,6 +34,11 @@ pub(in crate::ledger::machine) fn apply(state: &mut State, event: &Event) -> Res
         EventBody::TaskSubmitted(body) => submitted(state, event, body),
         EventBody::TaskStaleReportRefused(body) if !state.tasks.contains_key(&body.task) => Ok(()),
         EventBody::TaskRedriven(body) => redriven(state, event, body),
+        EventBody::TaskReplayHeld(body) => {
+            state.change_task(body.task, event, |task| moved(task, event))?;
+            state.held.insert(body.task, body.why);
+            Ok(())
+        }
         body => {
             let id = body.task().ok_or_else(|| ImpossibleTransition::of(event, "not a task's event"))?;
             state.change_task(id, event, |task| moved(task, event))?;
@@ -244,7 +249,7 @@ fn end_or_note(task: &mut Task, event: &Event, lease: Option<Lease>) -> Result<O
             None
         }
         EventBody::TaskResolved(body) => resolved(task, body.resolution),
-        EventBody::TaskRedriven(_) => None,
+        EventBody::TaskRedriven(_) | EventBody::TaskReplayHeld(_) => None,
         EventBody::TaskStaleReportRefused(_) => {
             task.stale_reports = task.stale_reports.saturating_add(1);
             None
@@ -277,7 +282,7 @@ fn redriven(state: &mut State, event: &Event, body: &TaskRedriven) -> Result<(),
         task.submitter = submitter;
         Ok(())
     })?;
-    state.link(body.task, body.successor);
+    state.link(body.task, body.successor, body.origin);
     Ok(())
 }
 

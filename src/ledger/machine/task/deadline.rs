@@ -26,25 +26,15 @@ pub(super) fn work_deadline(task: &Task, now: Timestamp) -> Timestamp {
 }
 
 /// Does the task's own timer run against somebody whom a hub that stands still does not hear? Its life is no such
-/// timer: that is the caller's word, in absolute time.
+/// timer: that is the caller's word, in absolute time. Every state is named in [`give_back`].
 pub(in crate::ledger::machine) const fn gains(task: &Task) -> bool {
-    match task.status {
+    matches!(
+        task.status,
         Status::Queued { wait_until: Some(_), .. }
-        | Status::Dispatched { .. }
-        | Status::Processing { .. }
-        | Status::SlowReach { act_at: Some(_), .. } => true,
-        Status::Queued { wait_until: None, .. }
-        | Status::SlowReach { act_at: None, .. }
-        | Status::AwaitingApproval
-        | Status::Scheduled { .. }
-        | Status::Retrying { .. }
-        | Status::Orphaned { .. }
-        | Status::Succeeded
-        | Status::Failed
-        | Status::DeadLetter
-        | Status::Expired
-        | Status::Cancelled => false,
-    }
+            | Status::Dispatched { .. }
+            | Status::Processing { .. }
+            | Status::SlowReach { act_at: Some(_), .. }
+    )
 }
 
 /// Moves that timer by the `by` in which the hub stood still until `at`, at most to where it would stand had it begun

@@ -39,8 +39,8 @@ pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal, now
             Ok(task) => dispatch::resolve_push(task, *attempt, now),
             Err(reason) => Decision::refuse(reason),
         },
-        Command::ReplayTask { task } => match live(state, proposal, *task) {
-            Ok(task) => dispatch::replay(task),
+        Command::ReplayTask { task, superseded_by } => match live(state, proposal, *task) {
+            Ok(task) => dispatch::replay(state, task, *superseded_by),
             Err(reason) => Decision::refuse(reason),
         },
         Command::ResolveTask { task, resolution, reason } => match live(state, proposal, *task) {

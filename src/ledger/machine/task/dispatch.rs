@@ -8,7 +8,8 @@ use crate::ledger::machine::agent::{Agent, Offer, Transport};
 use crate::ledger::machine::command::{AgentBusy, Command, Proposal, PushTrouble};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::event::{
-    EventBody, QueuedWhy, Started, TaskDispatched, TaskOrphaned, TaskQueued, TaskReclaimed, TaskReplayed,
+    EventBody, HeldWhy, QueuedWhy, Started, TaskDispatched, TaskOrphaned, TaskQueued, TaskReclaimed, TaskReplayHeld,
+    TaskReplayed,
 };
 use crate::ledger::machine::task::deadline::work_deadline;
 use crate::ledger::machine::task::decide::{known, moved_on};
@@ -122,14 +123,25 @@ pub(super) fn resolve_push(task: &Task, attempt: AttemptNo, now: Timestamp) -> D
     Decision::accept(slow(task, SlowCause::Ambiguous, now), Answer::Done)
 }
 
-/// R-REC-3: the state is checked at the moment of the replay. A held orphan waits for an operator.
-pub(super) fn replay(task: &Task) -> Decision {
-    if task.status.kind() != StatusKind::Orphaned || task.spec.orphan == OrphanPolicy::Hold {
+/// R-REC-3: the state is checked at the moment of the replay. A held orphan waits for an operator, and so does one that
+/// a newer task of its session has made superfluous.
+pub(super) fn replay(state: &State, task: &Task, superseded_by: Option<ReachId>) -> Decision {
+    let is_held = task.spec.orphan == OrphanPolicy::Hold || state.held(task.id()).is_some();
+    if task.status.kind() != StatusKind::Orphaned || is_held {
         return moved_on(task);
     }
+    if let Some(by) = superseded_by {
+        let held = TaskReplayHeld { task: task.id(), attempt: task.attempt, why: HeldWhy::Superseded { by } };
+        return Decision::accept(vec![held.into()], Answer::Task { state: StatusKind::Orphaned });
+    }
+    Decision::accept(let_back(task), Answer::Task { state: StatusKind::Queued })
+}
+
+/// Back to the queue, by the sweep or by an operator's word: the old lease ends.
+#[must_use]
+pub(in crate::ledger::machine) fn let_back(task: &Task) -> Vec<EventBody> {
     let replayed = TaskReplayed { task: task.id(), attempt: task.attempt };
-    let queued = TaskQueued { task: task.id(), why: QueuedWhy::Replayed };
-    Decision::accept(vec![replayed.into(), queued.into()], Answer::Task { state: StatusKind::Queued })
+    vec![replayed.into(), TaskQueued { task: task.id(), why: QueuedWhy::Replayed }.into()]
 }
 
 /// What becomes of everything that an agent held when it is lost, leaves, is replaced or drained (semantics 2, 8, 9).

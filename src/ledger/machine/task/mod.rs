@@ -18,7 +18,7 @@ pub mod table;
 pub(in crate::ledger::machine) mod apply;
 pub mod deadline;
 pub(in crate::ledger::machine) mod decide;
-mod dispatch;
+pub(in crate::ledger::machine) mod dispatch;
 pub mod redrive;
 mod report;
 pub mod resolve;

@@ -325,7 +325,7 @@ impl World {
                 let attempt = AttemptNo(self.play.state.task(task).map_or(1, |task| task.attempt.0));
                 Proposal::by_hub(None, Command::ResolvePushAtBoot { task, attempt })
             }
-            _ => Proposal::by_hub(None, Command::ReplayTask { task }),
+            _ => Proposal::by_hub(None, Command::ReplayTask { task, superseded_by: None }),
         }
     }
 

@@ -112,6 +112,8 @@ pub(in crate::ledger::machine) fn redrive(
         submitter: task.submitter.clone(),
         replay: order.replay,
         reason: order.reason.clone(),
+        // Of a task in memory the state knows it; of one that has left it the shell read it.
+        origin: state.origin(order.task).or_else(|| order.before.and_then(|before| before.origin)),
     };
     let submitted = TaskSubmitted { submission: Arc::new(submission), deadline };
     Ok(Made { events: vec![submitted.into(), redriven.into()], state: first })

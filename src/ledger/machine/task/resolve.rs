@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
-use crate::ledger::machine::event::QueuedWhy;
-use crate::ledger::machine::event::{EventBody, TaskQueued, TaskReplayed, TaskResolved};
+use crate::ledger::machine::event::{EventBody, TaskResolved};
+use crate::ledger::machine::task::dispatch::let_back;
 use crate::ledger::machine::task::retry::{dead_letter, failure};
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::StatusKind;
@@ -48,7 +48,7 @@ pub(super) fn resolve(task: &Task, resolution: Resolution, reason: &Text) -> Dec
     let mut events: Vec<EventBody> = vec![resolved.into()];
     let state = match resolution {
         Resolution::HandOver => {
-            events.extend(replayed_by_word(task));
+            events.extend(let_back(task));
             StatusKind::Queued
         }
         Resolution::Fail => {
@@ -59,11 +59,4 @@ pub(super) fn resolve(task: &Task, resolution: Resolution, reason: &Text) -> Dec
         Resolution::Wait => state,
     };
     Decision::accept(events, Answer::Task { state })
-}
-
-/// Back to the queue by an operator's word; the old lease ends.
-#[must_use]
-pub(in crate::ledger::machine) fn replayed_by_word(task: &Task) -> Vec<EventBody> {
-    let replayed = TaskReplayed { task: task.id(), attempt: task.attempt };
-    vec![replayed.into(), TaskQueued { task: task.id(), why: QueuedWhy::Replayed }.into()]
 }

@@ -4,7 +4,7 @@
 //! policy that acts: none of them wakes anybody.
 
 use crate::ledger::ids::{Capability, Namespace, ReachId, Seq};
-use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind};
+use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind, HeldWhy};
 use crate::ledger::machine::policy::RulesByCapability;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{OrphanPolicy, Text};
@@ -157,7 +157,10 @@ pub struct Beside<'a> {
 #[expect(clippy::wildcard_enum_match_arm, reason = "asks about the kinds that are judged by their task")]
 pub fn wants_task(body: &EventBody) -> Option<ReachId> {
     match body {
-        EventBody::TaskDeadLettered(_) | EventBody::TaskOrphaned(_) | EventBody::TaskSlow(_) => body.task(),
+        EventBody::TaskDeadLettered(_)
+        | EventBody::TaskOrphaned(_)
+        | EventBody::TaskReplayHeld(_)
+        | EventBody::TaskSlow(_) => body.task(),
         _ => None,
     }
 }
@@ -178,6 +181,12 @@ pub fn classify(event: &Event, beside: Beside<'_>) -> Option<Alert> {
                 let why = format!("{}; it may have run and is not replayed by itself", cause(body.cause));
                 about_task(event, Kind::OrphanHeld, body.task, why).of(beside)
             })
+        }
+        EventBody::TaskReplayHeld(body) => {
+            standing(StatusKind::Orphaned)?;
+            let HeldWhy::Superseded { by } = body.why;
+            let why = format!("{by}, a newer task of its session, has succeeded, so it is not replayed by itself");
+            Some(about_task(event, Kind::OrphanHeld, body.task, why).of(beside))
         }
         EventBody::TaskSlow(body) if body.act_at.is_none() => {
             standing(StatusKind::SlowReach)?;

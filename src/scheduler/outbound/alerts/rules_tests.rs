@@ -85,6 +85,11 @@ fn a_held_orphan_is_an_alert_while_it_waits_and_one_that_is_replayed_is_none() {
     let decided = task(Status::Queued { since: Timestamp(2), wait_until: None }, OrphanPolicy::Hold);
     assert_eq!(judged(&orphaned(), Some(&decided)), None, "somebody has given the word");
     assert_eq!(judged(&orphaned(), None), None);
+    let why = HeldWhy::Superseded { by: ID };
+    let superseded = event(TaskReplayHeld { task: ID, attempt: AttemptNo(1), why });
+    assert_eq!(wants_task(&superseded.body), Some(ID));
+    assert_eq!(kind(judged(&superseded, Some(&orphan(OrphanPolicy::Replay)))), Some(Kind::OrphanHeld));
+    assert_eq!(judged(&superseded, Some(&decided)), None);
 }
 
 #[test]

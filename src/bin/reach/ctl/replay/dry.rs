@@ -10,7 +10,7 @@ use crate::output::{self, field};
 use super::{counts, told};
 
 /// Why tasks are left alone, in a sentence.
-const REASONS: [(&str, &str); 9] = [
+const REASONS: [(&str, &str); 10] = [
     ("finished", "ended meanwhile"),
     ("moved-on", "waits already: queued, scheduled, retrying or for approval"),
     ("held-elsewhere", "an agent holds it under a valid lease"),
@@ -23,6 +23,7 @@ const REASONS: [(&str, &str); 9] = [
     ("payload-erased", "its payload was erased"),
     ("not-applicable", "in no state that a plan acts on, or not what was asked for"),
     ("unknown", "there is no such task in this namespace"),
+    ("not-accepted", "today's schemas refuse its payload: `reach tasks redrive` takes another one"),
 ];
 
 /// Shows it.

@@ -20,7 +20,7 @@ fn why() -> Failure {
 }
 
 fn replay() -> Proposal {
-    Proposal::by_hub(None, Command::ReplayTask { task: TASK })
+    Proposal::by_hub(None, Command::ReplayTask { task: TASK, superseded_by: None })
 }
 
 #[test]

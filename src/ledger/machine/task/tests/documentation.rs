@@ -27,12 +27,12 @@ fn the_document_shows_the_table_that_the_code_runs() {
     assert_eq!(std::fs::read_to_string(DOCUMENT).unwrap(), made, "run with REACH_FIX=1 to write it anew");
 }
 
-fn held() -> Lease {
+pub(super) fn held() -> Lease {
     let digest = lease(TASK, 1);
     Lease { attempt: AttemptNo(1), agent: agent("a"), incarnation: Incarnation(1), digest, delivery: Delivery::Pull }
 }
 
-fn status(kind: StatusKind) -> Status {
+pub(super) fn status(kind: StatusKind) -> Status {
     let (at, lease) = (SimClock::START, held());
     match kind {
         StatusKind::AwaitingApproval => Status::AwaitingApproval,
@@ -84,7 +84,8 @@ fn samples() -> Vec<EventBody> {
         TaskOrphaned { task, attempt, cause: OrphanCause::AgentLost }.into(),
         TaskReplayed { task, attempt }.into(),
         TaskResolved { task, attempt, resolution: Resolution::HandOver, reason: "seen".into() }.into(),
-        TaskRedriven { task, successor: SUCCESSOR, submitter: None, replay: None, reason: None }.into(),
+        TaskRedriven { task, successor: SUCCESSOR, submitter: None, replay: None, reason: None, origin: None }.into(),
+        TaskReplayHeld { task, attempt, why: HeldWhy::Superseded { by: SUCCESSOR } }.into(),
         TaskReleased { task, attempt, outcome: digest }.into(),
         TaskSucceeded {
             task,

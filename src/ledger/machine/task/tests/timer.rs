@@ -1,6 +1,8 @@
+use super::documentation::{held, status};
 use super::*;
+use crate::ledger::machine::task::deadline;
 use crate::ledger::machine::task::spec::RetryCause;
-use crate::ledger::machine::task::status::Status;
+use crate::ledger::machine::task::status::{Acked, SlowCause, Status};
 
 #[test]
 fn semantics_12_a_spent_wait_budget_is_told_once_or_ends_the_task_as_its_policy_says() {
@@ -118,6 +120,39 @@ fn semantics_11_the_slow_reach_policy_hands_over_idempotent_tasks_only_or_gives_
     check_after(play, after, &[]);
     let play = slow(Submission { slow_reach: SlowPolicy::Fail { after }, ..submission(TASK) });
     check_after(play, after, &["task-dead-lettered"]);
+}
+
+#[test]
+fn semantics_9_a_hand_over_takes_a_retry_and_without_one_it_is_a_dead_letter_however_it_was_asked_for() {
+    let after = Millis::secs(30);
+    for max_retries in [0, 1] {
+        let mut asked = Submission { slow_reach: SlowPolicy::HandOver { after }, ..idempotent(TASK) };
+        asked.retry.max_retries = max_retries;
+        let mut play = Play::working(asked).wait(DEFAULT_WORK_TIMEOUT);
+        if max_retries == 1 {
+            play = check_after(play, after, &["task-attempt-failed", "task-retry-scheduled"]);
+            assert_eq!(play.task().retries_used, 1);
+        } else {
+            play = check_after(play, after, &["task-attempt-failed", "task-dead-lettered"]);
+            assert_eq!(&*play.task().failure.as_ref().unwrap().code, "retries-exhausted");
+        }
+        play.holds();
+    }
+}
+
+#[test]
+fn a_standstill_gives_time_back_to_just_those_whose_timer_gains() {
+    let (at, by) = (SimClock::START, Millis(1));
+    let slow = |act_at| Status::SlowReach { lease: held(), acked: Acked::Yes, cause: SlowCause::Overdue, act_at };
+    let timed = [Status::Queued { since: at, wait_until: Some(at) }, slow(Some(at)), slow(None)];
+    let policy = SlowPolicy::HandOver { after: Millis::secs(30) };
+    for status in StatusKind::ALL.into_iter().map(status).chain(timed) {
+        let mut task = Play::working(Submission { slow_reach: policy, ..submission(TASK) }).task().clone();
+        task.status = status;
+        let before = task.clone();
+        deadline::give_back(&mut task, by, at);
+        assert_eq!(task != before, deadline::gains(&before), "{:?}", before.status);
+    }
 }
 
 #[test]
