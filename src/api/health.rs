@@ -32,7 +32,7 @@ pub(in crate::api) fn routes() -> OpenApiRouter<App> {
 }
 
 /// The phase's name on the wire.
-const fn phase_name(phase: Phase) -> &'static str {
+pub(super) const fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Starting => "starting",
         Phase::Open => "open",

@@ -35,6 +35,7 @@ pub mod server;
 #[cfg(test)]
 mod server_tests;
 mod socket;
+mod status;
 mod submission;
 mod submit;
 mod task_view;
@@ -165,6 +166,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(callback_secrets::routes())
         .merge(policies::routes())
         .merge(health::routes())
+        .merge(status::routes())
         .merge(machine::routes())
         .merge(openapi::routes())
 }

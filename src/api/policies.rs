@@ -8,18 +8,18 @@ use utoipa_axum::routes;
 use crate::ledger::ids::Capability;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::command::Command;
-use crate::ledger::machine::policy::{CapabilityRules, MAX_OWNER, Policy};
+use crate::ledger::machine::policy::{CapabilityRules, HubPolicy, MAX_OWNER, Policy};
 use crate::ledger::machine::task::spec::Idempotence;
 
 use super::error::{ApiError, ApiResult};
-use super::extract::{Caller, Json, NoQuery};
+use super::extract::{Bearer, Caller, Json, NoQuery};
 use super::submission::{Faults, SlowBody, slow_reach};
 use super::wire::ReceiptBody;
 use super::{App, render};
 
 /// The resource's routes.
 pub(in crate::api) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(read, replace)).routes(routes!(replace_capability))
+    OpenApiRouter::new().routes(routes!(read, replace)).routes(routes!(replace_capability)).routes(routes!(replace_hub))
 }
 
 /// The rules of a namespace. What a change leaves out is set to its default.
@@ -58,6 +58,21 @@ impl From<PolicyBody> for Policy {
     }
 }
 
+/// The rules of the whole hub, over all namespaces.
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+struct HubBody {
+    /// Replays a second over all namespaces, sweeps and plans together, 1 to 100,000; default 1,000.
+    replays_per_second: u32,
+}
+
+impl From<HubPolicy> for HubBody {
+    fn from(policy: HubPolicy) -> Self {
+        let HubPolicy { replays_per_second } = policy;
+        Self { replays_per_second }
+    }
+}
+
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Replace {
@@ -71,6 +86,8 @@ struct Replace {
 struct Holding {
     namespace: String,
     policy: PolicyBody,
+    /// The rules of the whole hub.
+    hub: HubBody,
     /// Rules of capabilities, by capability.
     #[schema(value_type = std::collections::BTreeMap<String, Object>)]
     capabilities: serde_json::Map<String, serde_json::Value>,
@@ -85,7 +102,8 @@ async fn read(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<J
     caller.require_one_of(&[Scope::Read, Scope::Operate])?;
     let policy = app.ledger.published().policies.of(&caller.namespace).into();
     let capabilities = capabilities(&app, &caller);
-    Ok(Json(Holding { namespace: caller.namespace.to_string(), policy, capabilities, receipt: None }))
+    let hub = app.ledger.published().hub_policy.into();
+    Ok(Json(Holding { namespace: caller.namespace.to_string(), policy, hub, capabilities, receipt: None }))
 }
 
 /// Replace the rules of the call's namespace.
@@ -105,6 +123,7 @@ async fn replace(
     Ok(Json(Holding {
         namespace: caller.namespace.to_string(),
         policy: body.policy,
+        hub: app.ledger.published().hub_policy.into(),
         capabilities: capabilities(&app, &caller),
         receipt: released.receipt.map(Into::into),
     }))
@@ -165,6 +184,7 @@ async fn replace_capability(
     let owner = faults.text("/owner", body.owner.as_deref(), MAX_OWNER);
     faults.into_result().map_err(super::submit::invalid)?;
     let Some(capability) = capability else { return Err(ApiError::field("/capability", "is missing")) };
+    caller.may_call(&capability)?;
     let reason =
         super::wire::reason("/reason", Some(&body.reason))?.ok_or_else(|| ApiError::field("/reason", "say why"))?;
     let rules = slow_reach.map(|slow_reach| CapabilityRules { slow_reach, owner });
@@ -177,4 +197,38 @@ async fn replace_capability(
         rules: shown,
         receipt: released.receipt.map(Into::into),
     }))
+}
+
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ReplaceHub {
+    policy: HubBody,
+    /// Why: it stands in the ledger beside who.
+    reason: String,
+}
+
+/// The rules of the whole hub that hold from now on.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct HubHolding {
+    policy: HubBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<ReceiptBody>,
+}
+
+/// Replace the rules of the whole hub. They hold for the next replay.
+#[utoipa::path(put, path = "/v1/policies/hub", operation_id = "put_hub_policy", tag = "policies",
+    request_body = ReplaceHub, responses((status = 200, body = HubHolding)))]
+async fn replace_hub(
+    State(app): State<App>,
+    bearer: Bearer,
+    _: NoQuery,
+    Json(body): Json<ReplaceHub>,
+) -> ApiResult<Json<HubHolding>> {
+    bearer.require_everywhere(Scope::Operate)?;
+    let reason =
+        super::wire::reason("/reason", Some(&body.reason))?.ok_or_else(|| ApiError::field("/reason", "say why"))?;
+    let policy = HubPolicy { replays_per_second: body.policy.replays_per_second };
+    let command = Command::SetHubPolicy { policy, reason };
+    let released = app.ledger.propose(bearer.proposal(command)).await?;
+    Ok(Json(HubHolding { policy: body.policy, receipt: released.receipt.map(Into::into) }))
 }

@@ -162,6 +162,14 @@ pub(super) async fn visible(app: &App, caller: &Caller, id: ReachId) -> ApiResul
     task.filter(|task| task.namespace == caller.namespace).ok_or_else(|| ApiError::not_found(Thing::Task, id))
 }
 
+/// Refuses a decision on a task of a capability that the token is not for; absent and foreign ones stay the same 404.
+async fn may_decide(app: &App, caller: &Caller, id: ReachId) -> ApiResult<()> {
+    if caller.bearer().is_limited() {
+        caller.may_call(&visible(app, caller, id).await?.spec.capability)?;
+    }
+    Ok(())
+}
+
 /// How to look at a task.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -344,6 +352,7 @@ pub(super) async fn cancel_task(
     MaybeJson(body): MaybeJson<ReasonBody>,
 ) -> ApiResult<Json<Moved>> {
     caller.require(Scope::Submit).or_else(|missing| caller.require(Scope::Operate).map_err(|_| missing))?;
+    may_decide(&app, &caller, id).await?;
     let mut bodies = Vec::new();
     let reason = match super::wire::reason("/reason", body.reason.as_deref())? {
         None => None,
@@ -369,6 +378,7 @@ pub(super) async fn approve_task(
     NoQuery: NoQuery,
 ) -> ApiResult<Json<Moved>> {
     caller.require(Scope::Operate)?;
+    may_decide(&app, &caller, id).await?;
     let proposal = caller.proposal(Command::ApproveTask { task: id });
     moved(id, app.ledger.propose(proposal).await)
 }

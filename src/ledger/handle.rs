@@ -19,7 +19,7 @@ use crate::ledger::machine::access::Access;
 use crate::ledger::machine::catalog::Catalog;
 use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::decision::{Answer, Rejection};
-use crate::ledger::machine::policy::{Policies, RulesByCapability};
+use crate::ledger::machine::policy::{HubPolicy, Policies, RulesByCapability};
 use crate::ledger::machine::task::deadline::work_timeout;
 use crate::ledger::machine::task::spec::Submission;
 use crate::ledger::machine::task::status::Status;
@@ -239,6 +239,8 @@ pub struct Published {
     pub policies: Arc<Policies>,
     /// Rules by capability.
     pub capability_rules: Arc<RulesByCapability>,
+    /// The rules of the whole hub, as of `visible`.
+    pub hub_policy: HubPolicy,
     /// Who offers what.
     pub catalog: Arc<Catalog>,
     /// Wall clock minus ledger time, in milliseconds.

@@ -249,6 +249,7 @@ fn first_published(state: &State, head: crate::ledger::store::Head) -> Published
         access: Arc::clone(state.access()),
         policies: Arc::clone(state.policies()),
         capability_rules: Arc::clone(state.capability_rules()),
+        hub_policy: state.hub_policy(),
         catalog: Arc::clone(state.catalog()),
         wall_offset: state.wall_offset(),
         pushes: 0,

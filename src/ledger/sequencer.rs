@@ -457,6 +457,7 @@ impl Sequencer {
             access: Arc::clone(self.state.access()),
             policies: Arc::clone(self.state.policies()),
             capability_rules: Arc::clone(self.state.capability_rules()),
+            hub_policy: self.state.hub_policy(),
             catalog: Arc::clone(self.state.catalog()),
             wall_offset: self.state.wall_offset(),
             pushes: 0,

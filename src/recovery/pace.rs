@@ -10,10 +10,8 @@
 use std::collections::BTreeMap;
 
 use crate::ledger::ids::Namespace;
+use crate::ledger::machine::policy::HubPolicy;
 use crate::ledger::time::{Millis, Timestamp};
-
-/// Replays a second over all namespaces.
-pub const OVERALL_RATE: u32 = 10_000;
 
 /// Parts of a token: a rate of r a second is r parts a millisecond, so no fraction is lost.
 const PARTS: u64 = 1_000;
@@ -110,22 +108,29 @@ impl Bucket {
 ///
 /// Each begins empty at the last event before the start, for an earlier run may have emptied it: a restart brings no
 /// fresh burst.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pace {
     began: Timestamp,
-    overall: Option<Bucket>,
+    overall: Bucket,
     namespaces: BTreeMap<Namespace, Bucket>,
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self::starting(HubPolicy::default().replays_per_second, Timestamp::default())
+    }
+}
+
 impl Pace {
-    /// Buckets that were empty at `began`.
+    /// Buckets that were empty at `began`; `overall` is the hub's own rate.
     #[must_use]
-    pub fn starting(began: Timestamp) -> Self {
-        Self { began, ..Self::default() }
+    pub fn starting(overall: u32, began: Timestamp) -> Self {
+        Self { began, overall: Bucket::empty_at(overall, began), namespaces: BTreeMap::new() }
     }
 
-    fn overall(&mut self) -> &mut Bucket {
-        self.overall.get_or_insert_with(|| Bucket::empty_at(OVERALL_RATE, self.began))
+    /// Sets the rate over all namespaces from `now` on.
+    pub fn set_overall(&mut self, rate: u32, now: Timestamp) {
+        self.overall.set_rate(rate, now);
     }
 
     /// Sets the rate of a namespace's bucket from `now` on.
@@ -139,14 +144,14 @@ impl Pace {
 
     /// Is there a token in both buckets? Not before the namespace has a rate.
     pub fn has_token(&mut self, namespace: &Namespace, now: Timestamp) -> bool {
-        self.overall().has_token(now) && self.namespaces.get_mut(namespace).is_some_and(|own| own.has_token(now))
+        self.overall.has_token(now) && self.namespaces.get_mut(namespace).is_some_and(|own| own.has_token(now))
     }
 
     /// Takes one from both, if both have one.
     pub fn take(&mut self, namespace: &Namespace, now: Timestamp) -> bool {
         let there = self.has_token(namespace, now);
         if there {
-            self.overall().take(now);
+            self.overall.take(now);
             if let Some(own) = self.namespaces.get_mut(namespace) {
                 own.take(now);
             }
@@ -156,7 +161,7 @@ impl Pace {
 
     /// A replay of that namespace happened; see [`Bucket::spent_at`].
     pub fn spent_at(&mut self, namespace: &Namespace, at: Timestamp) {
-        self.overall().spent_at(at);
+        self.overall.spent_at(at);
         if let Some(own) = self.namespaces.get_mut(namespace) {
             own.spent_at(at);
         }
@@ -165,7 +170,7 @@ impl Pace {
     /// When both have one.
     #[must_use]
     pub fn next_at(&self, namespace: &Namespace, now: Timestamp) -> Timestamp {
-        let overall = self.overall.map_or(now, |bucket| bucket.next_at(now));
+        let overall = self.overall.next_at(now);
         self.namespaces.get(namespace).map_or(now, |own| own.next_at(now)).max(overall)
     }
 

@@ -50,7 +50,8 @@ impl Turns {
     pub(super) fn rebuild(&mut self, state: &State, now: Timestamp) {
         self.sweep.rebuild(state, now);
         self.plans.rebuild(state);
-        (self.pace, self.last, self.served) = (Pace::starting(state.at()), None, BTreeMap::new());
+        (self.pace, self.last, self.served) =
+            (Pace::starting(state.hub_policy().replays_per_second, state.at()), None, BTreeMap::new());
     }
 
     pub(super) fn observe(&mut self, state: &State, event: &Event) {
@@ -95,6 +96,7 @@ impl Turns {
         self.sweep.end_graces(state, now);
         self.plans.set_now(now);
         let mut ring: Vec<Namespace> = self.names().into_iter().cloned().collect();
+        self.pace.set_overall(state.hub_policy().replays_per_second, now);
         for name in &ring {
             // Live rates: whatever changed holds for the next token.
             let own = state.policies().of(name).replays_per_second;

@@ -205,7 +205,7 @@ fn a_downstream_was_broken_and_its_tasks_are_dead_letters() {
     holds(
         &said,
         &[
-            "12 tasks dead-letter",
+            "12 dead-letter, 12 of them not redriven",
             "smtp-down",
             "succeeded",
             "11 tasks",
@@ -213,6 +213,7 @@ fn a_downstream_was_broken_and_its_tasks_are_dead_letters() {
             "paused",
             "completed",
             "11 redriven, 0 skipped",
+            "their tasks",
             "0 tasks",
             "already-redriven",
         ],

@@ -8,7 +8,7 @@ use agent_reach::ledger::machine::agent::{
 };
 use agent_reach::ledger::machine::callback::{CallbackEvent, CallbackSpec, CallbackSubject};
 use agent_reach::ledger::machine::event::*;
-use agent_reach::ledger::machine::policy::{CapabilityRules, Policy};
+use agent_reach::ledger::machine::policy::{CapabilityRules, HubPolicy, Policy};
 use agent_reach::ledger::machine::replay::{Done, Ended, MayHaveRun, Skip};
 use agent_reach::ledger::machine::success::Origin;
 use agent_reach::ledger::machine::task::resolve::Resolution;
@@ -63,6 +63,7 @@ pub(crate) fn events() -> Vec<Event> {
         replays(),
         capability_rules(),
         held(),
+        vec![HubPolicyChanged { policy: HubPolicy { replays_per_second: 500 }, reason: "a launch".into() }.into()],
     ]
     .concat();
     let envelope = |(n, body): (usize, EventBody)| {

@@ -75,6 +75,7 @@ pub(crate) fn body_for(method: &str, path: &str) -> serde_json::Value {
         ("patch", _) => json!({"rate_per_s": 5}),
         (_, path) if path.ends_with("/tasks/{reach_id}/redrive") => json!({"reason": "test"}),
         (_, path) if path.ends_with("/resolve") => json!({"resolution": "fail", "reason": "test"}),
+        ("put", "/v1/policies/hub") => json!({"policy": {"replays_per_second": 7}, "reason": "test"}),
         ("put", "/v1/policies") => json!({"policy": {}, "reason": "test"}),
         ("post", _) => json!({}),
         _ => serde_json::Value::Null,
@@ -156,4 +157,31 @@ async fn semantics_39_a_namespace_is_named_or_comes_from_the_token_and_another_i
         let twice = everywhere.request(Method::GET, path).header("Reach-Namespace", "a").header("Reach-Namespace", "a");
         Answer::of(twice).await.problem(400, "invalid-header");
     }
+}
+
+#[tokio::test]
+async fn r_sec_1_a_token_for_some_capabilities_decides_nothing_about_tasks_of_others() {
+    let world = World::start().await;
+    world.dev.register("f-1", "text.count").await;
+    let failed = crate::replays::failed(&world.dev).await;
+    let held = crate::replays::orphans(&world.dev, [json!({"payload": 1})]).await.remove(0);
+    let limited = world.somebody(json!({"scopes": ["submit", "operate", "read"], "capabilities": ["other.cap"]})).await;
+    let why = || json!({"reason": "mine"});
+    let rules = json!({"capability": "text.count", "slow_reach": {"policy": "wait"}, "reason": "mine"});
+    let over = |select: serde_json::Value| crate::replays::plan(&select);
+    for (path, body) in [
+        (format!("/v1/tasks/{failed}/redrive"), why()),
+        (format!("/v1/tasks/{held}/resolve"), json!({"resolution": "hand-over", "reason": "mine"})),
+        (format!("/v1/tasks/{held}/cancel"), why()),
+        (format!("/v1/tasks/{held}/approve"), json!(null)),
+        ("/v1/replays".to_owned(), over(json!({"state": ["failed"], "capability": "text.count"}))),
+        ("/v1/replays".to_owned(), over(json!({"state": ["failed"]}))),
+    ] {
+        limited.post(&path, body).await.problem(403, "capability-not-allowed");
+    }
+    limited.put("/v1/policies/capabilities", rules).await.problem(403, "capability-not-allowed");
+    limited.post(&format!("/v1/tasks/{}/cancel", filled("{reach_id}")), why()).await.problem(404, "not-found");
+    assert_eq!(world.dev.get(&format!("/v1/tasks/{held}")).await.json()["state"], "orphaned");
+    let allowed = world.somebody(json!({"scopes": ["operate"], "capabilities": ["text.count"]})).await;
+    assert_eq!(allowed.post(&format!("/v1/tasks/{failed}/redrive"), why()).await.status, 202);
 }

@@ -28,6 +28,7 @@ mod replay_runs;
 mod replays;
 mod standbys;
 mod starts;
+mod status;
 mod submission;
 mod tokens;
 mod wording;

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use agent_reach::ledger::ids::{Capability, Namespace, ReachId, ReplayId, Seq, TokenId};
-use agent_reach::ledger::machine::command::Command;
-use agent_reach::ledger::machine::policy::CapabilityRules;
+use agent_reach::ledger::machine::command::{Command, Proposal};
+use agent_reach::ledger::machine::event::Actor;
+use agent_reach::ledger::machine::policy::{CapabilityRules, HubPolicy};
 use agent_reach::ledger::machine::replay::order::{Correction, RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
 use agent_reach::ledger::machine::replay::{ItemAction, MayHaveRun, ReplayPhase};
 use agent_reach::ledger::machine::task::resolve::Resolution;
@@ -64,6 +65,12 @@ impl World {
 
     fn order_by(&mut self, namespace: &Namespace, command: Command) {
         self.call(Party::Operator, vec![by_token(namespace, &operator(), command)], None, Why::Errand);
+    }
+
+    /// Says something that holds over all namespaces.
+    fn order_over_all(&mut self, command: Command) {
+        let said = Proposal { namespace: None, actor: Actor::Token(operator()), trace: None, command };
+        self.call(Party::Operator, vec![said], None, Why::Errand);
     }
 
     /// Everything of a namespace, live and finished, in the order of submission.
@@ -258,6 +265,12 @@ impl World {
     }
 
     fn rule(&mut self, namespace: &Namespace) {
+        if self.chance.hits(150) {
+            // Low enough that all namespaces together meet it.
+            let policy = HubPolicy { replays_per_second: *self.chance.pick(&[3, 10, 1_000]) };
+            self.order_over_all(Command::SetHubPolicy { policy, reason: "the whole hub".into() });
+            return;
+        }
         if self.chance.hits(500) {
             let hub = self.hub.as_ref();
             let mut policy = hub.map(|hub| hub.state.policies().of(namespace)).unwrap_or_default();

@@ -152,6 +152,12 @@ impl Bearer {
         self.grant.token().map_or(&Scope::ALL, |token| &token.scopes)
     }
 
+    /// A command about the whole hub, as this token's doing.
+    #[must_use]
+    pub fn proposal(&self, command: Command) -> Proposal {
+        Proposal { namespace: None, actor: Actor::Token(self.id()), trace: self.trace, command }
+    }
+
     /// Is it limited to some capabilities?
     #[must_use]
     pub fn is_limited(&self) -> bool {

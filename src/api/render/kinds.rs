@@ -192,6 +192,9 @@ pub(super) fn body(event: &Event, bodies: &Bodies, f: &mut Fields) {
             f.put("capability", e.capability.to_string());
             f.put("rules", e.rules.as_ref().map(super::submission::rules)).put("reason", &*e.reason);
         }
+        EventBody::HubPolicyChanged(e) => {
+            f.put("policy", json!({"replays_per_second": e.policy.replays_per_second})).put("reason", &*e.reason);
+        }
         EventBody::PolicyChanged(e) => {
             f.put("policy", policy(&e.policy)).put("reason", &*e.reason);
         }

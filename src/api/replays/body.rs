@@ -1,7 +1,6 @@
 //! What an operator orders, checked: the selection, the rate, the word on what may have run.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -15,7 +14,6 @@ use crate::api::submit::invalid;
 use crate::api::wire;
 use crate::ledger::canonical;
 use crate::ledger::ids::{Digest, IdError, Incarnation, ReachId};
-use crate::ledger::machine::policy::MAX_REPLAY_RATE;
 use crate::ledger::machine::replay::MayHaveRun;
 use crate::ledger::machine::task::FailureClass;
 use crate::ledger::machine::task::spec::Text;
@@ -118,16 +116,17 @@ pub(super) const fn word(include_ambiguous: Option<bool>) -> MayHaveRun {
     }
 }
 
-/// A rate within its bounds.
+/// A rate within its bounds: what the whole hub may replay.
 ///
 /// # Errors
 /// 422 `invalid-field`.
-pub(super) fn rate(asked: u32) -> ApiResult<u32> {
-    const BOUNDS: RangeInclusive<u32> = 1..=MAX_REPLAY_RATE;
-    if BOUNDS.contains(&asked) {
+pub(super) fn rate(app: &App, asked: u32) -> ApiResult<u32> {
+    let most = app.ledger.published().hub_policy.replays_per_second;
+    if (1..=most).contains(&asked) {
         return Ok(asked);
     }
-    Err(ApiError::field("/rate_per_s", format!("is {asked}; 1 to {MAX_REPLAY_RATE} a second")))
+    let what = format!("is {asked}; 1 to {most} a second, which is what the whole hub replays (/v1/policies/hub)");
+    Err(ApiError::field("/rate_per_s", what))
 }
 
 /// An operator's reason, which there must be.
@@ -146,7 +145,7 @@ impl PlanBody {
     /// 422 with a pointer to what is wrong.
     pub(super) fn order(&self, app: &App, usual: u32) -> ApiResult<Order> {
         let reason = reason(self.reason.as_deref())?;
-        let rate = self.rate_per_s.map_or(Ok(usual), rate)?;
+        let rate = self.rate_per_s.map_or(Ok(usual), |asked| rate(app, asked))?;
         let select = self.select.select(app)?;
         let told = told(&select)?;
         Ok(Order { told, select, rate, reason, word: word(Some(self.include_ambiguous)) })

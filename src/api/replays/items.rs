@@ -49,6 +49,8 @@ pub(super) struct ItemView {
     skipped: Option<&'static str>,
     /// The task that was made of it.
     redriven_as: Option<String>,
+    /// How the task stands that goes on now: the one that was made of it, or itself. Null when it is no longer kept.
+    state: Option<&'static str>,
 }
 
 impl ItemView {
@@ -65,8 +67,19 @@ impl ItemView {
             outcome: outcome.name(),
             skipped,
             redriven_as,
+            state: None,
         }
     }
+}
+
+/// How the task stands that does the item's work now.
+async fn state_of(
+    app: &App,
+    replay: ReplayId,
+    (item, outcome): (&PlanItem, ItemOutcome),
+) -> ApiResult<Option<&'static str>> {
+    let task = if outcome == ItemOutcome::Redriven { replay.successor(item.task) } else { item.task };
+    Ok(app.ledger.task(task).await?.map(|task| task.status.kind().name()))
 }
 
 /// One page of them.
@@ -101,9 +114,12 @@ pub(super) async fn list_items(
     let list = list_of(&app, &replay).await?;
     let all = (0_u32..).zip(list.iter().zip(&replay.outcomes));
     let asked = all.filter(|(index, (_, outcome))| *index >= from && wanted.is_none_or(|name| outcome.name() == name));
-    let mut asked = asked.map(|(index, (item, outcome))| ItemView::new(id, index, (item, *outcome)));
-    let items: Vec<ItemView> = asked.by_ref().take(limit).collect();
-    let next_cursor = asked.next().map(|next| cursor.after(&next.index.to_string()));
+    let mut asked = asked.map(|(index, (item, outcome))| (index, (item, *outcome)));
+    let mut items = Vec::new();
+    for (index, item) in asked.by_ref().take(limit) {
+        items.push(ItemView { state: state_of(&app, id, item).await?, ..ItemView::new(id, index, item) });
+    }
+    let next_cursor = asked.next().map(|(index, _)| cursor.after(&index.to_string()));
     Ok(Json(ItemsPage { items, next_cursor }))
 }
 

@@ -34,9 +34,10 @@ use crate::ledger::store::BodyKey;
 use crate::recovery::Recovery;
 use crate::recovery::list::encode;
 use crate::recovery::plans::Waiting;
+use crate::recovery::select::Select;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Thing};
+use super::error::{ApiError, ApiResult, Code, Thing};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, Query, outside};
 use super::list::{Filter, position, word};
 use super::submit::{draw_id, salted};
@@ -108,6 +109,7 @@ async fn plan_replay(
     caller.require(Scope::Operate)?;
     let usual = app.ledger.published().policies.of(&caller.namespace).replays_per_second;
     let order = body.order(&app, usual)?;
+    may_select(&caller, &order.select)?;
     let filter = Filter { namespace: caller.namespace.clone(), select: order.select.clone() };
     let selection = select::select(&app, filter, order.word).await?;
     if body.dry_run {
@@ -120,6 +122,18 @@ async fn plan_replay(
     let mut response = (StatusCode::ACCEPTED, Json(view)).into_response();
     response.headers_mut().extend(location.map(|value| (LOCATION, value)));
     Ok(response)
+}
+
+/// Refuses a selection beyond the capabilities that the token is limited to.
+fn may_select(caller: &Caller, select: &Select) -> ApiResult<()> {
+    match &select.capability {
+        Some(capability) => caller.may_call(capability),
+        None if caller.bearer().is_limited() => {
+            let detail = "this token is limited to some capabilities: name one of them";
+            Err(ApiError::new(Code::CapabilityNotAllowed, detail).at("/select/capability", "is missing"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Writes the list down and makes the plan of it.
@@ -382,6 +396,6 @@ async fn change_rate(
     Json(body): Json<RateBody>,
 ) -> ApiResult<Json<ReplayView>> {
     caller.require(Scope::Operate)?;
-    let rate = body::rate(body.rate_per_s)?;
+    let rate = body::rate(&app, body.rate_per_s)?;
     steer(&app, &caller, id, ReplayWord::Rate { rate }).await
 }

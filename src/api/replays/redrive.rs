@@ -82,6 +82,7 @@ async fn redrive_task(
     let body: RedriveBody<'_> = parse(&bytes)?;
     let reason = reason(body.reason.as_deref())?;
     let task = visible(&app, &caller, id).await?;
+    caller.may_call(&task.spec.capability)?;
     let successor = ReachId(draw_id());
     let (correction, bodies) = match body.payload {
         None => (None, Vec::new()),
@@ -121,7 +122,6 @@ async fn corrected(
     task: &Task,
     (payload, successor): (&RawValue, ReachId),
 ) -> ApiResult<(Correction, (BodyKey, Body))> {
-    caller.may_call(&task.spec.capability)?;
     if payload.get().len() > MAX_PAYLOAD {
         return Err(Unfit::PayloadTooLarge.into());
     }
@@ -179,6 +179,7 @@ async fn resolve_task(
     caller.require(Scope::Operate)?;
     let reason = reason(body.reason.as_deref())?;
     let task = visible(&app, &caller, id).await?;
+    caller.may_call(&task.spec.capability)?;
     let command = Command::ResolveTask { task: id, resolution: body.resolution.into(), reason };
     match app.ledger.propose(caller.proposal(command)).await {
         // It has left memory, so it has ended.

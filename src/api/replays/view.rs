@@ -9,7 +9,6 @@ use utoipa::ToSchema;
 use crate::api::render;
 use crate::api::wire::ReceiptBody;
 use crate::ledger::machine::replay::{ItemAction, ItemOutcome, MayHaveRun, Replay, ReplayPhase};
-use crate::recovery::pace::OVERALL_RATE;
 use crate::recovery::plans::Waiting;
 
 use super::body::Order;
@@ -144,9 +143,9 @@ impl ReplayView {
     }
 }
 
-/// Seconds at that rate, if nobody else replays beside it.
+/// Seconds at that rate, if nobody else replays beside it; when it was ordered, the hub allowed so much.
 fn estimate(items: u32, rate: u32) -> u64 {
-    u64::from(items.div_ceil(rate.clamp(1, OVERALL_RATE)))
+    u64::from(items.div_ceil(rate.max(1)))
 }
 
 /// A reason, and how many items it holds for.

@@ -199,6 +199,7 @@ fn other(kind: &str, e: &Value) -> Option<String> {
         "capability-policy-changed" => {
             format!("the rules of {} changed{}", text(e, "/capability"), because(e))
         }
+        "hub-policy-changed" => format!("the rules of the whole hub changed{}", because(e)),
         "policy-changed" => format!("the rules changed{}", because(e)),
         "hub-started" => format!("start {} of the hub, version {}", text(e, "/boot"), text(e, "/version")),
         "hub-stopped" => format!("start {} ended in good order", text(e, "/boot")),

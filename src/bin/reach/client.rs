@@ -78,6 +78,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Which hub it talks to, without whatever else its URL holds.
+    pub(crate) fn url(&self) -> String {
+        self.base.origin().ascii_serialization()
+    }
+
     /// A client for what the command line names.
     pub(crate) fn new(connect: &Connect) -> Outcome<Self> {
         let token = match (&connect.token, &connect.token_file) {

@@ -215,6 +215,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("tokens rotate", &["reach tokens rotate tok_1 --overlap 1h"]),
     ("policies", &["reach policies show", "reach policies set lane_bound=5000 --reason 'black friday'"]),
     ("policies show", &["reach policies show"]),
+    ("policies hub", &["reach policies hub replays_per_second=500 --reason 'the agents are slow today'"]),
     ("policies set", &["reach policies set lane_bound=5000 --reason 'black friday'"]),
     (
         "policies capability",

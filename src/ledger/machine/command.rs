@@ -16,7 +16,7 @@ use crate::ledger::machine::agent::{Declaration, DrainMode};
 use crate::ledger::machine::callback::{CallbackSpec, CallbackSubject};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Actor, AlreadyDone, Explanation, TryOutcome};
-use crate::ledger::machine::policy::{CapabilityRules, Policy};
+use crate::ledger::machine::policy::{CapabilityRules, HubPolicy, Policy};
 use crate::ledger::machine::replay::order::{RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
 use crate::ledger::machine::task::Failure;
 use crate::ledger::machine::task::resolve::Resolution;
@@ -381,6 +381,13 @@ pub enum Command {
     },
 
     /// Change the rules of one capability.
+    SetHubPolicy {
+        /// The new rules.
+        policy: HubPolicy,
+        /// Why.
+        reason: Text,
+    },
+    /// Change or end the rules of one capability of the namespace.
     SetCapabilityPolicy {
         /// Which capability.
         capability: Capability,

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ids::{Boot, Digest, Lineage, ReachId, Seq};
+use crate::ledger::ids::{Boot, Digest, Lineage, Namespace, ReachId, Seq};
 use crate::ledger::machine::access::Access;
 use crate::ledger::machine::agent::Agent;
 use crate::ledger::machine::agent::apply::rebuild;
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::callback::Callback;
+use crate::ledger::machine::endings::Endings;
 use crate::ledger::machine::event::HeldWhy;
-use crate::ledger::machine::policy::{Policies, RulesByCapability};
+use crate::ledger::machine::policy::{HubPolicy, Policies, RulesByCapability};
 use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::success::Origin;
 use crate::ledger::machine::task::Task;
@@ -56,6 +57,10 @@ pub struct StateImage {
     pub origins: Vec<(ReachId, Origin)>,
     /// Orphans that wait for a word although their policy is to be replayed.
     pub held: Vec<(ReachId, HeldWhy)>,
+    /// The rules of the whole hub.
+    pub hub_policy: HubPolicy,
+    /// How tasks ended.
+    pub endings: Vec<(Namespace, Endings)>,
 }
 
 /// What version 1 of the image held, in its order.
@@ -76,7 +81,7 @@ struct First<'a> {
 
 impl StateImage {
     /// The digest of the state that it is of, as [`State::digest`] gives it. Where nothing of a later version is in it,
-    /// it is the digest that the version before gave.
+    /// it is the digest that the versions before gave.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let first = canonical::digest(&First {
@@ -97,10 +102,15 @@ impl StateImage {
         } else {
             Digest::of(&[&first.0, &canonical::digest(&(&self.replays, &self.kin, &self.capability_rules)).0])
         };
-        if self.origins.is_empty() && self.held.is_empty() {
-            return second;
+        let third = if self.origins.is_empty() && self.held.is_empty() {
+            second
+        } else {
+            Digest::of(&[&second.0, &canonical::digest(&(&self.origins, &self.held)).0])
+        };
+        if self.hub_policy == HubPolicy::default() && self.endings.is_empty() {
+            return third;
         }
-        Digest::of(&[&second.0, &canonical::digest(&(&self.origins, &self.held)).0])
+        Digest::of(&[&third.0, &canonical::digest(&(&self.hub_policy, &self.endings)).0])
     }
 }
 
@@ -137,6 +147,8 @@ impl State {
                 .map(|(id, o)| (*id, *o))
                 .collect(),
             held: self.held.iter().map(|(id, why)| (*id, *why)).collect(),
+            hub_policy: self.hub_policy,
+            endings: self.endings.iter().map(|(name, endings)| (name.clone(), endings.clone())).collect(),
             kin: self.kin.iter().filter(|(id, _)| self.tasks.contains_key(id)).map(|(id, kin)| (*id, *kin)).collect(),
         }
     }
@@ -160,6 +172,8 @@ impl State {
             kin: image.kin.into_iter().collect(),
             origins: image.origins.into_iter().collect(),
             held: image.held.into_iter().collect(),
+            hub_policy: image.hub_policy,
+            endings: image.endings.into_iter().collect(),
             ..Self::default()
         };
         for task in image.tasks {

@@ -314,6 +314,12 @@ impl State {
         if count.by_state.is_empty() {
             self.counts.remove(&whose.namespace);
         }
+        if let (Some(before), Some(after)) = (before, after)
+            && after.is_terminal()
+            && !before.is_terminal()
+        {
+            self.count_ending(&whose.namespace, after);
+        }
     }
 
     /// Notes an event of a task in the task's history, or as a later one if the task has left memory.

@@ -23,6 +23,7 @@ pub mod catalog;
 pub mod command;
 pub mod decision;
 pub mod due;
+pub mod endings;
 pub mod event;
 pub(in crate::ledger::machine) mod hub;
 pub mod image;
@@ -52,9 +53,10 @@ use bounds::Census;
 use callback::Callback;
 use catalog::Catalog;
 use due::Due;
+use endings::Endings;
 use event::{EventKind, HeldWhy};
 use index::Departed;
-use policy::{Policies, RulesByCapability};
+use policy::{HubPolicy, Policies, RulesByCapability};
 use replay::Replay;
 use success::{Origin, Successes};
 use task::spec::Text;
@@ -144,6 +146,9 @@ pub struct State {
     pub(in crate::ledger::machine) access: Arc<Access>,
     pub(in crate::ledger::machine) policies: Arc<Policies>,
     pub(in crate::ledger::machine) capability_rules: Arc<RulesByCapability>,
+    pub(in crate::ledger::machine) hub_policy: HubPolicy,
+    /// Counted once, at the end of each task; what has ended leaves memory.
+    pub(in crate::ledger::machine) endings: BTreeMap<Namespace, Endings>,
     // Derived from the above; rebuilt when a snapshot is read.
     pub(in crate::ledger::machine) due: Due,
     pub(in crate::ledger::machine) catalog: Arc<Catalog>,
@@ -311,6 +316,18 @@ impl State {
     #[must_use]
     pub const fn capability_rules(&self) -> &Arc<RulesByCapability> {
         &self.capability_rules
+    }
+
+    /// The rules of the whole hub.
+    #[must_use]
+    pub const fn hub_policy(&self) -> HubPolicy {
+        self.hub_policy
+    }
+
+    /// How the tasks of a namespace ended, since its first.
+    #[must_use]
+    pub fn endings(&self, namespace: &Namespace) -> Endings {
+        self.endings.get(namespace).cloned().unwrap_or_default()
     }
 
     /// The one timer index.

@@ -113,7 +113,9 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
         Command::CreateToken { .. } | Command::RotateToken { .. } | Command::RevokeToken { .. } => {
             access::decide::decide(state, proposal, now)
         }
-        Command::SetPolicy { .. } | Command::SetCapabilityPolicy { .. } => policy::decide::decide(state, proposal),
+        Command::SetPolicy { .. } | Command::SetCapabilityPolicy { .. } | Command::SetHubPolicy { .. } => {
+            policy::decide::decide(state, proposal)
+        }
         Command::StartHub { .. }
         | Command::AcceptLoss { .. }
         | Command::StopHub { .. }
@@ -206,7 +208,9 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
         EventBody::TokenCreated(_) | EventBody::TokenRotated(_) | EventBody::TokenRevoked(_) => {
             access::apply::apply(state, event)
         }
-        EventBody::PolicyChanged(_) | EventBody::CapabilityPolicyChanged(_) => policy::apply::apply(state, event),
+        EventBody::PolicyChanged(_) | EventBody::CapabilityPolicyChanged(_) | EventBody::HubPolicyChanged(_) => {
+            policy::apply::apply(state, event)
+        }
     }
 }
 

@@ -5,14 +5,18 @@
 
 use super::codec::{CodecError, check_version, decode_bare, encode_bare};
 use super::{ReadError, Store};
-use crate::ledger::ids::{Digest, Seq};
+use crate::ledger::ids::{Digest, Namespace, Seq};
 use crate::ledger::machine::State;
+use crate::ledger::machine::endings::Endings;
 use crate::ledger::machine::image::StateImage;
+use crate::ledger::machine::policy::HubPolicy;
 
-/// Version of the image's layout. An older one is the newer one without its last fields, and reads as one in which they
-/// are empty: version 1 had no replay plans, redrives and rules by capability, version 2 no origins of redrives and no
-/// orphans held for a word.
-pub const SNAPSHOT_VERSION: u8 = 3;
+/// Version of the image's layout. Each is the one before with more fields at its end, and an earlier one reads as one in
+/// which they are empty: version 1 had no replay plans, redrives and rules by capability, version 2 no origins of redrives
+/// and no orphans held for a word, version 3 no rules of the hub and no count of endings.
+pub const SNAPSHOT_VERSION: u8 = 4;
+/// A start from an earlier one would not know how tasks had ended by then: the log is folded as a whole instead, once.
+const COUNTS_ENDINGS: u8 = 4;
 
 /// A state as bytes, with the seq that it folds up to and its digest: ready for [`Store::put_snapshot`].
 ///
@@ -46,8 +50,11 @@ pub fn decode(seq: Seq, digest: Digest, bytes: &[u8]) -> Result<State, CodecErro
         2 => &[0; 2],
         _ => &[],
     };
-    let image: StateImage =
-        if missing.is_empty() { decode_bare(image)? } else { decode_bare(&[image, missing].concat())? };
+    let image: StateImage = if *version < COUNTS_ENDINGS {
+        decode_bare(&[image, missing, &*empty_fourth()?].concat())?
+    } else {
+        decode_bare(image)?
+    };
     let state = State::from_image(image);
     if state.seq() != seq {
         return Err(CodecError::Sequence { expected: seq, found: state.seq() });
@@ -56,6 +63,13 @@ pub fn decode(seq: Seq, digest: Digest, bytes: &[u8]) -> Result<State, CodecErro
         return Err(CodecError::Checksum("the state of a snapshot"));
     }
     Ok(state)
+}
+
+/// What version 4 added, with nothing in it.
+fn empty_fourth() -> Result<Vec<u8>, CodecError> {
+    let mut bytes = Vec::new();
+    encode_bare(&(HubPolicy::default(), Vec::<(Namespace, Endings)>::new()), &mut bytes)?;
+    Ok(bytes)
 }
 
 /// The state of the newest good snapshot at or before the store's head; the empty state if there is none.
@@ -67,6 +81,10 @@ pub fn newest(store: &dyn Store) -> Result<State, ReadError> {
     let mut snapshots = store.snapshots()?;
     snapshots.retain(|(seq, ..)| *seq <= head);
     for (seq, digest, bytes) in snapshots {
+        if bytes.first().is_some_and(|version| (1..COUNTS_ENDINGS).contains(version)) {
+            tracing::info!(%seq, "a snapshot of an earlier version is passed over: it counts no endings");
+            continue;
+        }
         match decode(seq, digest, &bytes) {
             Ok(state) => return Ok(state),
             Err(error) => tracing::warn!(%seq, %error, "a snapshot is passed over"),

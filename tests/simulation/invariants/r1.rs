@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_reach::ledger::ids::{Namespace, ReplayId, Seq};
 use agent_reach::ledger::machine::event::{Actor, Event, EventBody};
-use agent_reach::ledger::machine::policy::Policy;
+use agent_reach::ledger::machine::policy::{HubPolicy, Policy};
 use agent_reach::ledger::time::Timestamp;
-use agent_reach::recovery::pace::{OVERALL_RATE, burst};
+use agent_reach::recovery::pace::burst;
 
 use crate::model::{Evidence, Findings};
 
@@ -91,7 +91,7 @@ struct Count {
 }
 
 pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
-    let mut count = Count { overall: Source::at_rate(OVERALL_RATE), ..Count::default() };
+    let mut count = Count { overall: Source::at_rate(HubPolicy::default().replays_per_second), ..Count::default() };
     for entry in evidence.log {
         count.rates(&entry.event);
         count.replays(evidence, &entry.event);
@@ -109,6 +109,9 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
 impl Count {
     #[expect(clippy::wildcard_enum_match_arm, reason = "asks what changes a rate; the rest does not")]
     fn rates(&mut self, event: &Event) {
+        if let EventBody::HubPolicyChanged(body) = &event.body {
+            self.overall.set(event.at, body.policy.replays_per_second);
+        }
         let Some(namespace) = &event.namespace else { return };
         let ward = self.wards.entry(namespace.clone()).or_insert_with(Ward::new);
         match &event.body {

@@ -21,6 +21,15 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: String,
     },
+    /// Change the rules of the whole hub: replays_per_second over all namespaces
+    Hub {
+        /// name=value, such as replays_per_second=500
+        #[arg(required = true, value_parser = pair)]
+        rules: Vec<(String, String)>,
+        /// Why: it stands in the ledger beside who
+        #[arg(long)]
+        reason: String,
+    },
     /// Say what happens to slow tasks of one capability, and who looks after them
     Capability {
         /// domain.task_type
@@ -47,12 +56,13 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         Command::Show => context.client.get(&path, &[]).await?,
         Command::Set { rules, reason } => {
             let holding = context.client.get(&path, &[]).await?;
-            let mut policy = holding.get("policy").and_then(Value::as_object).cloned().unwrap_or_default();
-            for (name, value) in rules {
-                let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
-                policy.insert(name, value);
-            }
+            let policy = changed(holding.get("policy"), rules);
             context.client.put(&path, &json!({"policy": policy, "reason": reason})).await?
+        }
+        Command::Hub { rules, reason } => {
+            let holding = context.client.get(&path, &[]).await?;
+            let body = json!({"policy": changed(holding.get("hub"), rules), "reason": reason});
+            context.client.put(&["v1", "policies", "hub"], &body).await?
         }
         Command::Capability { capability, slow_reach, after, owner, reason } => {
             let slow_reach = slow_reach.map(|policy| json!({"policy": policy, "after_ms": after}));
@@ -69,6 +79,10 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         Format::Json => output::json(&holding),
         Format::Table => {
             context.print_object(holding.get("policy").unwrap_or(&Value::Null));
+            if let Some(hub) = holding.get("hub") {
+                output::data("\nthe whole hub");
+                context.print_object(hub);
+            }
             let capabilities = holding.get("capabilities").filter(|of| of.as_object().is_some_and(|of| !of.is_empty()));
             if let Some(capabilities) = capabilities {
                 context.print_object(capabilities);
@@ -76,4 +90,14 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Rules as they are, but for those that are named.
+fn changed(now: Option<&Value>, rules: Vec<(String, String)>) -> Value {
+    let mut policy = now.and_then(Value::as_object).cloned().unwrap_or_default();
+    for (name, value) in rules {
+        let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
+        policy.insert(name, value);
+    }
+    Value::Object(policy)
 }

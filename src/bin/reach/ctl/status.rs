@@ -18,6 +18,11 @@ const MOST: usize = 1_000;
 /// A task in the queue for longer than that is worth a look, in milliseconds.
 const LONG: u64 = 60_000;
 
+/// An end without success that is longer ago needs no look, in milliseconds: a day.
+const LONG_AGO: u64 = 24 * 3_600_000;
+/// Ends without success of which a plan makes new tasks.
+const BAD_ENDS: [&str; 3] = ["dead-letter", "failed", "expired"];
+
 /// A callback that is due and has failed before, as `status` calls it.
 const FAILING: &str = "failing";
 
@@ -44,26 +49,28 @@ struct Oldest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Orphans {
     /// Replayed by themselves, at the namespace's pace.
-    waiting: usize,
+    waiting: u64,
     /// Held until their agent returns or somebody decides.
-    held: usize,
+    held: u64,
     /// Are there more than were looked at?
     more: More,
 }
 
 impl Orphans {
-    const NONE: Self = Self { waiting: 0, held: 0, more: More::No };
-
-    fn among(tasks: &Listing) -> Self {
-        let waiting = tasks.items.iter().filter(|task| field(task, "/waits/for") == "replay").count();
-        Self { waiting, held: tasks.items.len() - waiting, more: tasks.more }
+    fn of(standing: &Value) -> Self {
+        let more = standing.pointer("/orphans/more").and_then(Value::as_bool) == Some(true);
+        Self {
+            waiting: number(standing, "/orphans/waiting"),
+            held: number(standing, "/orphans/held"),
+            more: if more { More::Yes } else { More::No },
+        }
     }
 
     /// Which ones the numbers are of.
     fn looked_at(self) -> String {
         match self.more {
             More::No => "of the orphaned".to_owned(),
-            More::Yes => format!("of the {} newest orphaned", self.waiting + self.held),
+            More::Yes => format!("of the {} oldest orphaned", self.waiting + self.held),
         }
     }
 }
@@ -93,6 +100,10 @@ impl Alerts {
     }
 }
 
+fn number(of: &Value, pointer: &str) -> u64 {
+    of.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
 /// Asks, shows, and points.
 pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
     let client = &context.client;
@@ -102,16 +113,11 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
         Err(crate::exit::Failure::Refused(problem)) if problem.status == 503 => field(&problem.whole, "/phase"),
         Err(failure) => return Err(failure),
     };
-    let agents = by(client.list(&["v1", "agents"], &[], MOST).await?, standing);
-    let (mut tasks, mut orphans) = (Vec::new(), Orphans::NONE);
+    let standing = client.get(&["v1", "status"], &[]).await?;
+    let (agents, orphans) = (agents(&standing), Orphans::of(&standing));
+    let mut tasks = Vec::new();
     for state in words::task_states() {
-        let (heap, listing) = tasks_in(client, state).await?;
-        if state == "orphaned" {
-            orphans = Orphans::among(&listing);
-        }
-        if heap.count > 0 {
-            tasks.push(heap);
-        }
+        tasks.extend(tasks_in(client, &standing, state).await?);
     }
     let replays = open_plans(client).await?;
     let alerts = Alerts::of(&client.get(&["v1", "cluster"], &[]).await?);
@@ -128,42 +134,46 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
     let callbacks = by(callbacks, |callback| field(callback, "/state"));
     let troubled: Vec<&Heap> = callbacks.iter().chain(Some(&failing)).collect();
     let mut look_at = look_at(&agents, &tasks, &troubled, moments::now());
+    look_at.extend(ended_badly(&standing, moments::now()));
     look_at.extend(after_an_incident(orphans, &replays));
     look_at.extend(alerts.in_vain());
     match context.format {
         Format::Json => output::json(&json!({
-            "phase": ready, "agents": counts(&agents), "tasks": counts(&tasks), "callbacks": counts(&callbacks),
+            "phase": ready, "namespace": standing.get("namespace"), "seq": standing.get("seq"),
+            "redriven": standing.get("redriven"), "agents": counts(&agents), "tasks": counts(&tasks), "callbacks": counts(&callbacks),
             "orphans": {"waiting": orphans.waiting, "held": orphans.held, "more": orphans.more == More::Yes}, "replays": replays, "alerts": alerts.0,
             "look_at": look_at.iter().map(|(what, command)| json!({"what": what, "command": command})).collect::<Vec<_>>(),
         })),
         Format::Table => {
             let plans: Vec<String> = replays.iter().map(told).collect();
-            show(&ready, [&agents, &tasks, &callbacks], &[("replays", plans), ("alerts", alerts.line())]);
+            let hub = format!("{ready}, {}, namespace {}", client.url(), field(&standing, "/namespace"));
+            show(&hub, [&agents, &tasks, &callbacks], &[("replays", plans), ("alerts", alerts.line())]);
             point_at(&look_at);
         }
     }
     Ok(())
 }
 
-/// An agent in one word.
-fn standing(agent: &Value) -> String {
-    let (standing, health) = (field(agent, "/standing"), field(agent, "/health"));
-    if standing == "active" { health } else { standing }
+fn agents(standing: &Value) -> Vec<Heap> {
+    let all = standing.get("agents").and_then(Value::as_object).into_iter().flatten();
+    all.map(|(name, count)| Heap::counted_by_the_hub(name, count.as_u64().unwrap_or(0))).collect()
 }
 
-/// The tasks of one state, of which only so many are counted.
-async fn tasks_in(client: &Client, state: &str) -> Outcome<(Heap, Listing)> {
-    let is_over = words::terminal_states().any(|terminal| terminal == state);
-    // Of what is over a count is enough, and of what is not the oldest comes last.
-    let most = if is_over { MOST / 5 } else { MOST };
-    let listing = client.list(&["v1", "tasks"], &[("state", state.to_owned())], most).await?;
-    let oldest = listing
-        .items
-        .last()
-        .filter(|_| !is_over)
-        .map(|task| Oldest { id: field(task, "/reach_id"), since: field(task, "/submitted_at") });
-    let heap = Heap { name: state.to_owned(), count: listing.items.len(), more: listing.more, oldest };
-    Ok((heap, listing))
+/// The tasks of one state, and the oldest of them if they are few and not over.
+async fn tasks_in(client: &Client, standing: &Value, state: &str) -> Outcome<Option<Heap>> {
+    let count = number(standing, &format!("/tasks/{state}/count"));
+    if count == 0 {
+        return Ok(None);
+    }
+    let mut heap = Heap::counted_by_the_hub(state, count);
+    if heap.count <= MOST && !words::terminal_states().any(|terminal| terminal == state) {
+        let listing = client.list(&["v1", "tasks"], &[("state", state.to_owned())], MOST).await?;
+        heap.oldest = listing
+            .items
+            .last()
+            .map(|task| Oldest { id: field(task, "/reach_id"), since: field(task, "/submitted_at") });
+    }
+    Ok(Some(heap))
 }
 
 /// Plans that have not ended: running ones first.
@@ -189,6 +199,11 @@ fn by(listing: Listing, name: impl Fn(&Value) -> String) -> Vec<Heap> {
 }
 
 impl Heap {
+    fn counted_by_the_hub(name: &str, count: u64) -> Self {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Self { name: name.to_owned(), count, more: More::No, oldest: None }
+    }
+
     /// `1 task`, `3 tasks`, `over 200 tasks`.
     fn of(&self, noun: &str) -> String {
         match (self.count, self.more) {
@@ -244,6 +259,22 @@ fn told(plan: &Value) -> String {
     format!("{state:<17} {progress}, {}", field(plan, "/replay_id"))
 }
 
+/// Tasks that ended without success and were not made anew, if the last of them is not long ago: nobody need look at
+/// what was looked at yesterday.
+fn ended_badly(standing: &Value, now: jiff::Timestamp) -> Option<(String, String)> {
+    let of = |state: &str| number(standing, &format!("/tasks/{state}/count"));
+    let states: Vec<&str> = BAD_ENDS.into_iter().filter(|state| of(state) > 0).collect();
+    let left = states.iter().map(|state| of(state)).sum::<u64>().saturating_sub(number(standing, "/redriven"));
+    let last = states.iter().map(|state| field(standing, &format!("/tasks/{state}/last_ended_at"))).max()?;
+    let is_recent = last.parse().is_ok_and(|last| agent_reach::api::timeline::millis_between(last, now) < LONG_AGO);
+    let told: Vec<String> = states.iter().map(|state| format!("{} {state}", of(state))).collect();
+    (left > 0 && is_recent).then(|| {
+        let what =
+            format!("{}, {left} of them not redriven, the last {} ago", told.join(", "), moments::age(&last, now));
+        (what, format!("reach replay plan --state {} --dry-run", states.join(",")))
+    })
+}
+
 /// What is left of an incident: plans under way, and orphans.
 fn after_an_incident(orphans: Orphans, plans: &[Value]) -> Vec<(String, String)> {
     let mut look_at = Vec::new();
@@ -297,7 +328,7 @@ fn look_at(agents: &[Heap], tasks: &[Heap], callbacks: &[&Heap], now: jiff::Time
             oldest.since.parse().is_ok_and(|since| agent_reach::api::timeline::millis_between(since, now) > LONG)
         });
         let worth = match heap.name.as_str() {
-            "slow-reach" | "orphaned" | "awaiting-approval" | "dead-letter" => true,
+            "slow-reach" | "orphaned" | "awaiting-approval" => true,
             "queued" | "retrying" | "dispatched" => waits_long,
             _ => false,
         };
@@ -347,12 +378,10 @@ mod tests {
 
     #[test]
     fn what_is_left_of_an_incident_is_named_with_the_next_command() {
-        let waits = |what: &str| json!({"waits": {"for": what}});
-        let items = vec![waits("replay"), waits("agent-or-operator"), waits("agent-or-operator")];
-        let orphans = Orphans::among(&Listing { items, more: More::No });
+        let orphans = Orphans::of(&json!({"orphans": {"waiting": 1, "held": 2, "more": false}}));
         assert_eq!(orphans, Orphans { waiting: 1, held: 2, more: More::No });
         let many = Orphans { more: More::Yes, ..orphans };
-        assert!(after_an_incident(many, &[])[0].0.starts_with("of the 3 newest orphaned, 1"));
+        assert!(after_an_incident(many, &[])[0].0.starts_with("of the 3 oldest orphaned, 1"));
         let plans =
             [json!({"state": "running", "replay_id": "replay_x"}), json!({"state": "paused", "replay_id": "replay_y"})];
         let look: Vec<String> =
@@ -366,7 +395,27 @@ mod tests {
                 "a replay plan is paused: reach replay show replay_y",
             ]
         );
-        assert_eq!(after_an_incident(Orphans::NONE, &[]), []);
+        let none = Orphans { waiting: 0, held: 0, more: More::No };
+        assert_eq!(after_an_incident(none, &[]), []);
+    }
+
+    #[test]
+    fn bad_ends_need_a_look_until_they_were_made_anew_or_are_a_day_old() {
+        let ended = |count: u64, at: &str| json!({"count": count, "last_ended_at": at});
+        let mut standing = json!({"redriven": 3, "tasks": {
+            "dead-letter": ended(4, "2026-01-01T00:00:00Z"), "failed": ended(2, "2026-01-01T00:09:00Z"),
+            "succeeded": ended(9, "2026-01-01T00:09:59Z"),
+        }});
+        let now = "2026-01-01T00:10:00Z".parse().expect("a moment");
+        let (what, with) = ended_badly(&standing, now).expect("it needs a look");
+        assert!(what.starts_with("4 dead-letter, 2 failed, 3 of them not redriven, the last 1 m"), "{what}");
+        assert_eq!(with, "reach replay plan --state dead-letter,failed --dry-run");
+        standing["redriven"] = json!(6);
+        assert_eq!(ended_badly(&standing, now), None, "all were made anew");
+        standing["redriven"] = json!(0);
+        let later = "2026-01-02T00:09:00Z".parse().expect("a moment");
+        assert_eq!(ended_badly(&standing, later), None, "that was yesterday");
+        assert_eq!(ended_badly(&json!({"tasks": {}}), now), None);
     }
 
     #[test]
@@ -395,7 +444,6 @@ mod tests {
             [
                 "2 agents lost: reach agents list --health lost",
                 "2 tasks retrying: reach explain reach_x",
-                "2 tasks dead-letter: reach tasks list --state dead-letter",
                 "2 callbacks exhausted: reach callbacks list --state exhausted",
                 "2 callbacks tried in vain so far: reach callbacks list --state due",
             ]

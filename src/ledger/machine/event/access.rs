@@ -2,7 +2,7 @@
 
 use crate::ledger::ids::{Capability, Digest, TokenId};
 use crate::ledger::machine::access::Token;
-use crate::ledger::machine::policy::{CapabilityRules, Policy};
+use crate::ledger::machine::policy::{CapabilityRules, HubPolicy, Policy};
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Timestamp;
 
@@ -32,6 +32,13 @@ event_structs! {
         capability: Capability,
         /// The new rules; `None` for those of the namespace alone.
         rules: Option<CapabilityRules>,
+        /// Why.
+        reason: Text,
+    }
+    /// The rules of the whole hub changed.
+    HubPolicyChanged {
+        /// The new rules.
+        policy: HubPolicy,
         /// Why.
         reason: Text,
     }

@@ -129,4 +129,5 @@ event_kinds! {
     602 "token-revoked" TokenRevoked,
     610 "policy-changed" PolicyChanged,
     611 "capability-policy-changed" CapabilityPolicyChanged,
+    612 "hub-policy-changed" HubPolicyChanged,
 }

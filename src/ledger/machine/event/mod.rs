@@ -310,7 +310,8 @@ impl EventBody {
             | Self::TokenRotated(_)
             | Self::TokenRevoked(_)
             | Self::PolicyChanged(_)
-            | Self::CapabilityPolicyChanged(_) => None,
+            | Self::CapabilityPolicyChanged(_)
+            | Self::HubPolicyChanged(_) => None,
             Self::CallbackDue(_)
             | Self::CallbackAttempted(_)
             | Self::CallbackDelivered(_)

@@ -9,7 +9,7 @@ use crate::ledger::machine::step::ImpossibleTransition;
 /// Applies the changes of rules; `step.rs` sends no other event here.
 ///
 /// # Errors
-/// [`ImpossibleTransition`] when it names no namespace: a bug or a damaged log.
+/// [`ImpossibleTransition`] when it names no namespace, or one for the whole hub: a bug or a damaged log.
 pub(in crate::ledger::machine) fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransition> {
     match (&event.body, &event.namespace) {
         (EventBody::PolicyChanged(body), Some(namespace)) => {
@@ -23,6 +23,10 @@ pub(in crate::ledger::machine) fn apply(state: &mut State, event: &Event) -> Res
                 Some(new) => rules.insert(key, new.clone()),
                 None => rules.remove(&key),
             };
+            Ok(())
+        }
+        (EventBody::HubPolicyChanged(body), None) => {
+            state.hub_policy = body.policy;
             Ok(())
         }
         _ => Err(ImpossibleTransition::of(event, "a policy belongs to a namespace")),

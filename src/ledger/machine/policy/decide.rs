@@ -2,11 +2,13 @@
 
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
-use crate::ledger::machine::event::{CapabilityPolicyChanged, PolicyChanged};
+use crate::ledger::machine::event::{CapabilityPolicyChanged, HubPolicyChanged, PolicyChanged};
 use crate::ledger::machine::policy::{
     MAX_LANE_BOUND, MAX_MISSED, MAX_NAMESPACE_BOUND, MAX_OWNER, MAX_REPLAY_RATE, Policy,
 };
 use crate::ledger::machine::{State, bounds};
+
+const WRONG_RATE: &str = "replays_per_second is 1 to 100,000";
 
 /// Decides the changes of rules; `step.rs` sends no other command here. The event's envelope says where, who and when.
 #[must_use]
@@ -37,6 +39,13 @@ pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal) -> 
             let changed = CapabilityPolicyChanged { capability, rules, reason: reason.clone() };
             Decision::accept(vec![changed.into()], Answer::Done)
         }
+        (Command::SetHubPolicy { policy, reason }, None) => {
+            if !(1..=MAX_REPLAY_RATE).contains(&policy.replays_per_second) {
+                return Decision::refuse(Rejection::PolicyInvalid { why: WRONG_RATE });
+            }
+            let changed = HubPolicyChanged { policy: *policy, reason: reason.clone() };
+            Decision::accept(vec![changed.into()], Answer::Done)
+        }
         _ => Decision::refuse(Rejection::PolicyInvalid { why: "a policy belongs to a namespace" }),
     }
 }
@@ -53,7 +62,7 @@ fn fault(policy: &Policy) -> Option<&'static str> {
         return Some("lost_after is at most 10,000");
     }
     if !(1..=MAX_REPLAY_RATE).contains(&policy.replays_per_second) {
-        return Some("replays_per_second is 1 to 100,000");
+        return Some(WRONG_RATE);
     }
     if !(1..=MAX_LANE_BOUND).contains(&policy.lane_bound) {
         return Some("lane_bound is 1 to 1,000,000");

@@ -48,6 +48,21 @@ impl Default for Policy {
     }
 }
 
+/// The rules of the whole hub, over all namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HubPolicy {
+    /// Replays a second over all namespaces, sweeps and plans together, 1 to 100,000; default 1,000 (R-REC-2): a sixth
+    /// of the lives that a hub on two cores carries through, so that an incident in one namespace leaves room for the
+    /// daily work of all (docs/performance.md).
+    pub replays_per_second: u32,
+}
+
+impl Default for HubPolicy {
+    fn default() -> Self {
+        Self { replays_per_second: 1_000 }
+    }
+}
+
 /// The longest name of an owner, in bytes.
 pub const MAX_OWNER: usize = 128;
 

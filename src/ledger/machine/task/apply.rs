@@ -283,6 +283,9 @@ fn redriven(state: &mut State, event: &Event, body: &TaskRedriven) -> Result<(),
         Ok(())
     })?;
     state.link(body.task, body.successor, body.origin);
+    if let Some(namespace) = &event.namespace {
+        state.count_redrive(namespace);
+    }
     Ok(())
 }
 

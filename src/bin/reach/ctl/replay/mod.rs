@@ -3,6 +3,7 @@
 
 mod command;
 mod dry;
+mod fates;
 mod plan;
 mod watch;
 
@@ -58,7 +59,7 @@ pub(crate) enum Command {
         /// Plan id
         replay_id: String,
         /// Items a second
-        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
         per_second: u32,
     },
 }
@@ -86,7 +87,10 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
     match command {
         Command::Plan(order) => plan::run(context, &order).await?,
         Command::List { state, limit } => list(context, state, limit).await?,
-        Command::Show(One { replay_id }) => show(context, &client.get(&["v1", "replays", &replay_id], &[]).await?),
+        Command::Show(One { replay_id }) => {
+            let plan = client.get(&["v1", "replays", &replay_id], &[]).await?;
+            show(context, &fates::with_fates(client, plan).await?);
+        }
         Command::Items { replay_id, outcome, limit } => items(context, &replay_id, (outcome, limit)).await?,
         Command::Watch(One { replay_id }) => watch::run(context, &replay_id).await?,
         Command::Pause(Stop { replay_id, reason }) => {
@@ -145,6 +149,7 @@ async fn items(context: &Context, replay_id: &str, (outcome, limit): (Option<Str
             ("outcome", |item| field(item, "/outcome")),
             ("why", |item| field(item, "/skipped")),
             ("redriven as", |item| field(item, "/redriven_as")),
+            ("now", |item| field(item, "/state")),
         ],
     );
     Ok(())
@@ -214,6 +219,7 @@ fn facts(plan: &Value) -> Vec<(&'static str, String)> {
         ("progress", Progress::of(plan).words()),
     ];
     rows.extend(skipped(plan).map(|skipped| ("skipped", skipped)));
+    rows.extend(fates::fates_of(plan).map(|fates| ("their tasks", fates)));
     let left = plan.get("estimate_s").and_then(Value::as_u64).filter(|left| *left > 0);
     rows.extend(left.map(|left| ("left", format!("{} at its rate, or longer", span(left.saturating_mul(1_000))))));
     rows.extend(waits(plan).map(|waits| ("waits", waits)));

@@ -17,6 +17,7 @@ use crate::ctl::events::{Feed, end_of_feed};
 use crate::exit::{Code, Failure, Outcome};
 use crate::output::{self, Chatter, Format, field, tame};
 
+use super::fates::{fates_of, with_fates};
 use super::{Progress, show, waits};
 
 /// One look waits so long for a change.
@@ -52,12 +53,16 @@ async fn follow(context: &Context, replay_id: &str) -> Outcome {
     let mut pace = Pace::default();
     let mut away: Option<Instant> = None;
     loop {
+        let has_ended = ["completed", "cancelled"].contains(&&*field(&plan, "/state"));
+        if has_ended {
+            plan = with_fates(&context.client, plan).await?;
+        }
         pace.note(Instant::now(), Progress::of(&plan).settled());
         screen.show(&context.client, &plan, &pace).await;
-        match field(&plan, "/state").as_str() {
-            "completed" | "cancelled" => break,
-            _ => sleep(screen.between()).await,
+        if has_ended {
+            break;
         }
+        sleep(screen.between()).await;
         match look(&context.client, replay_id, LONG_POLL_MS).await {
             Ok(newer) => (plan, away) = (newer, None),
             Err(failure) if is_away(&failure) && away.is_none_or(|since| since.elapsed() < AWAY) => {
@@ -133,7 +138,8 @@ fn pace_in_words(plan: &Value, pace: &Pace) -> String {
 /// All of it in a line.
 fn line(plan: &Value, pace: &Pace) -> String {
     let line = format!("{:<9}  {}; {}", field(plan, "/state"), Progress::of(plan).words(), pace_in_words(plan, pace));
-    line.trim_end_matches("; ").to_owned()
+    let fates = fates_of(plan).map_or_else(String::new, |fates| format!("; their tasks: {fates}"));
+    format!("{}{fates}", line.trim_end_matches("; "))
 }
 
 /// Where it is shown.
