@@ -90,6 +90,35 @@ fn r4_an_item_waits_for_the_last_of_a_chain_of_tasks_that_were_made_of_the_forme
 }
 
 #[test]
+fn r4_an_item_waits_for_what_was_made_of_the_former_one_when_that_has_lost_its_agent() {
+    let mut world = World::new();
+    let tasks = failed(&mut world, 2, |spec| {
+        spec.session = Some(session());
+        spec.orphan = OrphanPolicy::Hold;
+    });
+    let items: Vec<_> = tasks.iter().map(|task| of_session(*task, ItemAction::Redrive)).collect();
+    let plan = world.plan(100, &items);
+    pass(&mut world, 1_000);
+    let made = plan.successor(tasks[0]);
+    world.ack(made);
+    world.lose("f");
+    world.register("b", declaration(10));
+    pass(&mut world, 5_000);
+    assert_eq!(
+        outcomes(&world, plan),
+        [ItemOutcome::Redriven, ItemOutcome::Pending],
+        "the first one's work is not over"
+    );
+    assert_eq!(world.recovery.waiting_for(&world.state, plan), Some(Waiting { lines: 1, first: made }));
+    world.resolve(made);
+    pass(&mut world, 1_000);
+    world.ack(made);
+    world.complete(made);
+    pass(&mut world, 1_000);
+    assert_eq!(outcomes(&world, plan), [ItemOutcome::Redriven; 2]);
+}
+
+#[test]
 fn r4_a_skipped_item_that_is_unfinished_holds_its_line_and_the_plan_says_for_whom_it_waits() {
     let mut world = World::new();
     world.register("a", declaration(3));

@@ -9,7 +9,7 @@
 //!   with an agent since. While the first is held nobody behind it goes, or the session would run backwards once it has
 //!   its word. A word, a late result or its deadline frees the line, so nothing waits for ever (T3).
 //! - **A plan's item** goes when no orphan stands before it, and everything of the session that was sent back, or that a
-//!   plan left alone unfinished, has ended. What it makes anew is a new task, so until that has ended it holds up every
+//!   plan left alone unfinished, has ended; orphans among each other go by their places. What it makes anew is a new task, so until that has ended it holds up every
 //!   other plan, and the sweep until it is with its agent.
 //! - **An operator's word** on one task goes at once: it is that person's to know better. The line waits for it.
 //!
@@ -224,7 +224,15 @@ impl Sessions {
             return Some(*other);
         }
         let first = *line.waiting.first_key_value()?.0;
-        let goes_before = state.task(task).map_or(first.1 < task, |task| first < place_of(task));
+        let place = state.task(task).map(place_of);
+        if place.is_none_or(|place| !line.waiting.contains_key(&place)) {
+            // A plan makes it anew: what was sent back and has lost its agent since is not over, wherever it stands.
+            let again = line.waiting.iter().find(|(_, (_, past))| *past == Past::Known);
+            if let Some(((_, id), _)) = again {
+                return Some(*id);
+            }
+        }
+        let goes_before = place.map_or(first.1 < task, |place| first < place);
         goes_before.then_some(first.1)
     }
 

@@ -254,6 +254,10 @@ impl World {
                 }));
             }
         }
+        for planner in [&self.scheduler as &dyn Planner, &self.recovery] {
+            let wake = planner.wake_at(&self.state, planned);
+            assert!(wake.is_none_or(|at| at > planned), "whoever has just planned wants nothing at once: {wake:?}");
+        }
         let dispatch = |event: Event| {
             let EventBody::TaskDispatched(event) = event.body else { return None };
             Some(Dispatch { task: event.task, agent: event.agent.as_str().to_owned(), event })

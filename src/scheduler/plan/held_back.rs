@@ -22,16 +22,16 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Is there nothing new to be found?
-    fn goes_on(self, roster: &Roster, now: Timestamp) -> bool {
+    /// Until when there is nothing new to be found: its agent may have asked since, and is then expected for longer.
+    fn goes_on(self, roster: &Roster, now: Timestamp) -> Option<Timestamp> {
         let seat = self.expected.and_then(|seat| roster.desk(seat)).map(|desk| &desk.seat);
-        seat.is_some_and(|seat| seat.busy() == Some(Reason::NoOpenClaim) && seat.asks_by > now)
+        seat.filter(|seat| seat.busy() == Some(Reason::NoOpenClaim) && seat.asks_by > now).map(|seat| seat.asks_by)
     }
 }
 
 /// Is the lane to be passed over?
 pub(super) fn is_held(held_back: &BTreeMap<LaneNo, Hold>, lane: LaneNo, (roster, now): (&Roster, Timestamp)) -> bool {
-    held_back.get(&lane).is_some_and(|hold| hold.goes_on(roster, now))
+    held_back.get(&lane).is_some_and(|hold| hold.goes_on(roster, now).is_some())
 }
 
 /// Does the task come back: was it handed over before, or made of one that was? Such ones of a session wait for its
@@ -46,11 +46,15 @@ impl Scheduler {
         let (held_back, roster, queue) = (&mut self.held_back, &self.roster, &self.queue);
         let dirty = &mut self.dirty_lanes;
         held_back.retain(|lane, hold| {
-            let stays = queue.lane(*lane).is_some() && hold.goes_on(roster, now);
-            if !stays {
-                dirty.insert(*lane);
+            let later = queue.lane(*lane).and_then(|_| hold.goes_on(roster, now));
+            match later {
+                // A wake-up of the past would be asked for again and again.
+                Some(until) => hold.until = until,
+                None => {
+                    dirty.insert(*lane);
+                }
             }
-            stays
+            later.is_some()
         });
         let due: Vec<LaneNo> = self.set_aside.iter().filter(|(_, at)| **at <= now).map(|(lane, _)| *lane).collect();
         for lane in due {
