@@ -104,10 +104,9 @@ fn orphans(state: &Ledgered, namespace: &Namespace) -> OrphansView {
     let mut view = OrphansView { more: state.orphans().len() > LOOKED_AT, ..OrphansView::default() };
     let looked_at = state.orphans().iter().take(LOOKED_AT).filter_map(|(_, id)| state.task(*id));
     for task in looked_at.filter(|task| task.namespace == *namespace) {
-        match task.spec.orphan {
-            OrphanPolicy::Replay => view.waiting += 1,
-            OrphanPolicy::Hold => view.held += 1,
-        }
+        let waits_for_a_word = task.spec.orphan == OrphanPolicy::Hold || state.held(task.id()).is_some();
+        let count = if waits_for_a_word { &mut view.held } else { &mut view.waiting };
+        *count += 1;
     }
     view
 }

@@ -119,6 +119,39 @@ fn r4_an_item_waits_for_what_was_made_of_the_former_one_when_that_has_lost_its_a
 }
 
 #[test]
+fn r4_orphans_that_were_sent_back_by_a_word_and_lost_again_go_one_after_the_other_by_a_plan() {
+    let mut world = World::new();
+    world.register("a", declaration(2));
+    let ambiguous = |spec: &mut Submission| {
+        spec.session = Some(session());
+        spec.idempotence = Idempotence::NotDeclared;
+        spec.orphan = OrphanPolicy::Hold;
+    };
+    let tasks: Vec<_> = (0..2).map(|_| world.submit(ambiguous)).collect();
+    assert_eq!(world.cycle().len(), 2);
+    tasks.iter().for_each(|task| world.ack(*task));
+    world.lose("a");
+    world.register("b", declaration(10));
+    tasks.iter().for_each(|task| world.resolve(*task));
+    pass(&mut world, 2_000);
+    tasks.iter().for_each(|task| world.ack(*task));
+    world.lose("b");
+    world.register("c", declaration(10));
+    let items: Vec<_> = tasks.iter().map(|task| of_session(*task, ItemAction::Replay)).collect();
+    let with = world.plan_with_the_word(100, &items);
+    pass(&mut world, 2_000);
+    assert_eq!(
+        outcomes(&world, with),
+        [ItemOutcome::Replayed, ItemOutcome::Pending],
+        "none waits for the other for ever"
+    );
+    world.ack(tasks[0]);
+    world.complete(tasks[0]);
+    pass(&mut world, 2_000);
+    assert_eq!(settled_of(&world, with), 2, "{:?}", outcomes(&world, with));
+}
+
+#[test]
 fn r4_a_skipped_item_that_is_unfinished_holds_its_line_and_the_plan_says_for_whom_it_waits() {
     let mut world = World::new();
     world.register("a", declaration(3));

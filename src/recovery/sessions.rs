@@ -218,15 +218,11 @@ impl Sessions {
         if let Some(other) = line.asked.first().or_else(sent) {
             return Some(*other);
         }
-        // Sent back or left alone before, and an orphan since: a plan does not go past it, wherever it stands.
-        let known = line.waiting.iter().find(|((_, id), (_, past))| *past == Past::Known && *id != task);
-        if let Some(((_, other), _)) = known {
-            return Some(*other);
-        }
         let first = *line.waiting.first_key_value()?.0;
         let place = state.task(task).map(place_of);
         if place.is_none_or(|place| !line.waiting.contains_key(&place)) {
-            // A plan makes it anew: what was sent back and has lost its agent since is not over, wherever it stands.
+            // A plan makes it anew: what was sent back or left alone, and is an orphan since, is not over, wherever it
+            // stands. Orphans among each other would wait for each other so.
             let again = line.waiting.iter().find(|(_, (_, past))| *past == Past::Known);
             if let Some(((_, id), _)) = again {
                 return Some(*id);

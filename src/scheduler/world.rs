@@ -299,6 +299,17 @@ impl World {
 
     /// A plan over those items, frozen as the API would; its list is not told.
     pub(crate) fn order(&mut self, rate: u32, items: &[PlanItem]) -> (ReplayId, Vec<u8>) {
+        self.order_by((rate, MayHaveRun::Skip), items)
+    }
+
+    /// A plan over those items and its list, by an operator whose word covers what may have run.
+    pub(crate) fn plan_with_the_word(&mut self, rate: u32, items: &[PlanItem]) -> ReplayId {
+        let (replay, list) = self.order_by((rate, MayHaveRun::Include), items);
+        self.tell(replay, &list);
+        replay
+    }
+
+    fn order_by(&mut self, (rate, may_have_run): (u32, MayHaveRun), items: &[PlanItem]) -> (ReplayId, Vec<u8>) {
         self.next_task += 1;
         let (replay, list) = (ReplayId(submission(self.next_task).reach_id.0), encode(items));
         let order = ReplayOrder {
@@ -306,7 +317,7 @@ impl World {
             select: "{}".into(),
             reason: "after the incident".into(),
             rate,
-            may_have_run: MayHaveRun::Skip,
+            may_have_run,
             total: u32::try_from(items.len()).unwrap(),
             list: BodyRef { digest: Digest::of(&[&list]), len: 1 },
             position: self.state.seq(),
