@@ -130,6 +130,8 @@ pub struct Shared {
     pub schemas: Arc<SchemaCache>,
     /// For the bodies of all calls.
     pub room: room::Room,
+    /// Who is selecting for a plan.
+    pub(in crate::api) selections: replays::turn::Turns,
 }
 
 impl Deref for App {
@@ -147,7 +149,8 @@ impl App {
         let Parts { ledger, options, metrics, secrets, guard, alerts } = parts;
         let schemas = Arc::new(SchemaCache::default());
         let room = room::Room::new(options.body_memory);
-        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard, alerts, schemas, room }))
+        let selections = replays::turn::Turns::default();
+        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard, alerts, schemas, room, selections }))
     }
 }
 

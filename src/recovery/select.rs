@@ -125,5 +125,14 @@ mod tests {
             receipt: Seq(6),
         });
         assert_eq!(judge(&task, MayHaveRun::Skip), Ok(ItemAction::Redrive), "its agent said that it failed");
+        // The first attempt was handed over by a word and never answered; the second one failed.
+        task.attempt = crate::ledger::ids::AttemptNo(2);
+        task.acked = Some((task.attempt, Seq(7)));
+        if let Some(outcome) = task.outcomes.first_mut() {
+            outcome.attempt = crate::ledger::ids::AttemptNo(2);
+        }
+        assert_eq!(judge(&task, MayHaveRun::Skip), Err(Skip::MayHaveRun), "nobody knows of the first attempt");
+        task.never_started = 1;
+        assert_eq!(judge(&task, MayHaveRun::Skip), Ok(ItemAction::Redrive), "the first attempt never started");
     }
 }

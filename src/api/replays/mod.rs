@@ -8,6 +8,7 @@ mod items;
 mod redrive;
 mod select;
 mod span;
+pub(in crate::api) mod turn;
 mod view;
 
 use std::sync::Arc;

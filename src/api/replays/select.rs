@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::api::App;
-use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::error::ApiResult;
 use crate::api::list::{Filter, LOOK_FINISHED, LOOK_LIVE};
 use crate::ledger::ids::{Capability, ReachId, Seq, SessionId};
 use crate::ledger::machine::State;
@@ -15,15 +15,11 @@ use crate::ledger::machine::decision::Rejection;
 use crate::ledger::machine::replay::{ItemAction, MAX_ITEMS, MayHaveRun, Skip};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{FailureClass, Task};
-use crate::ledger::time::{Millis, Timestamp};
+use crate::ledger::time::Timestamp;
 use crate::recovery::list::{PlanItem, group_of};
 use crate::recovery::select::judge;
-use tokio::sync::Semaphore;
 
 use super::span;
-
-/// Selections at a time: each may read every row of its namespace.
-static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// One task that the plan would act on.
 #[derive(Debug, Clone)]
@@ -114,9 +110,7 @@ fn seen(task: &Task, word: MayHaveRun) -> Seen {
 /// # Errors
 /// 422 `replay-too-large` as soon as there are too many; 503 `busy` while others look.
 pub(super) async fn select(app: &App, filter: Filter, word: MayHaveRun) -> ApiResult<Selection> {
-    let _turn = TURNS
-        .try_acquire()
-        .map_err(|_| ApiError::new(Code::Busy, "two selections are being made already").retry_after(Millis::secs(2)))?;
+    let _turn = app.selections.take(&filter.namespace).await?;
     let position = app.ledger.published().seq;
     let mut making = Making::new(filter, word);
     if making.filter.select.tasks.is_empty() {

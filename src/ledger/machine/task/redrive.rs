@@ -1,9 +1,10 @@
 //! An ended task made anew (semantics 40). Terminal is final, so the new one has its own id, fresh budgets and a fresh
 //! life; payload, callback and everything else that was asked stay, and the two name each other for ever.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::ledger::ids::{Namespace, ReachId, ReplayId};
+use crate::ledger::ids::{AttemptNo, Namespace, ReachId, ReplayId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::decision::Rejection;
 use crate::ledger::machine::event::{EventBody, TaskRedriven, TaskSubmitted};
@@ -138,12 +139,16 @@ fn anew(task: &Task, order: &Redrive<'_>) -> Submission {
     submission
 }
 
-/// May it have had an effect that nobody knows of? Not if it is idempotent, and not where its agent gave a last word on
-/// whatever attempt of it started.
+/// May it have had an effect that nobody knows of? Not if it is idempotent, and not where its agents gave a last word on
+/// every attempt that started: an earlier one that an operator or a policy sent back counts as well as the last.
 #[must_use]
 pub fn may_have_run(task: &Task) -> bool {
     let unanswered = |attempt| !task.outcomes.iter().any(|outcome| outcome.attempt == attempt);
+    let earlier = task.attempt.0.saturating_sub(1);
+    let answered: BTreeSet<AttemptNo> =
+        task.outcomes.iter().map(|outcome| outcome.attempt).filter(|attempt| *attempt < task.attempt).collect();
+    let explained = task.never_started.saturating_add(u32::try_from(answered.len()).unwrap_or(u32::MAX));
     let started = task.acked.is_some_and(|(attempt, _)| unanswered(attempt));
     let may_have_arrived = task.reach_outcome == Some(ReachOutcome::Unknown) && unanswered(task.attempt);
-    task.spec.idempotence == Idempotence::NotDeclared && (started || may_have_arrived)
+    task.spec.idempotence == Idempotence::NotDeclared && (started || may_have_arrived || earlier > explained)
 }
