@@ -1,8 +1,8 @@
 //! The simulation: seeded worlds of callers, agents, receivers and a hub that dies, over the public pure parts of the
 //! ledger, the scheduler and recovery. One thread a world, virtual time, no chance but the seed's.
 //!
-//! `SIM_SEEDS` sets how many seeds are run, `SIM_CUT_SEEDS` how many logs are cut everywhere, `SIM_SEED=n` runs one, and
-//! `SIM_LOG=1` beside it shows its ledger. A seed that fails prints the line that runs it again. The long form (2,500
+//! `SIM_SEEDS` sets how many seeds are run, from `SIM_FROM` on, `SIM_CUT_SEEDS` how many logs are cut everywhere,
+//! `SIM_SEED=n` runs one, and `SIM_LOG=1` beside it shows its ledger. A seed that fails prints the line that runs it again. The long form (2,500
 //! seeds, 200,000 task lives, 25,000 cuts) is `make simulation`: optimized it takes a minute.
 //!
 //! | file | holds |
@@ -43,6 +43,7 @@ mod world;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -56,6 +57,8 @@ use tampers::TAMPERS;
 use tampers_replays::REPLAY_TAMPERS;
 use world::{Ended, World};
 
+/// A long run tells after so many seeds how far it is.
+const PROGRESS: usize = 1_000;
 /// Seeds of an ordinary, not optimized run.
 const SEEDS: u64 = 250;
 /// Seeds whose logs are cut everywhere.
@@ -105,7 +108,12 @@ fn spread<T: Send>(seeds: std::ops::Range<u64>, work: impl Fn(u64) -> T + Sync) 
                         break;
                     }
                     let found = work(seed);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((seed, found));
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((seed, found));
+                    if done.len().is_multiple_of(PROGRESS) {
+                        let far = format!("{} of {} seeds", done.len(), seeds.end - seeds.start);
+                        drop(writeln!(std::io::stderr(), "{far}"));
+                    }
                 }
             });
         }
@@ -159,9 +167,9 @@ fn seeds_keep_every_invariant_and_the_same_seed_gives_the_same_log() {
         assert!(found.is_empty(), "{}", describe(seed, &found));
         return;
     }
-    let seeds = setting("SIM_SEEDS", SEEDS);
-    println!("SIM_SEEDS={seeds} cargo test --test simulation");
-    let results = spread(0..seeds, |seed| {
+    let (from, seeds) = (setting("SIM_FROM", 0), setting("SIM_SEEDS", SEEDS));
+    println!("SIM_FROM={from} SIM_SEEDS={seeds} cargo test --test simulation");
+    let results = spread(from..from + seeds, |seed| {
         let (ended, mut found) = run(seed, Sabotage::None);
         if seed.is_multiple_of(10) {
             let (again, _) = run(seed, Sabotage::None);
