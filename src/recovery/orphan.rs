@@ -93,7 +93,8 @@ impl Sweep {
             self.look_at(state, *id, now);
         }
         for task in state.tasks().values().filter(|task| task.spec.session.is_some()) {
-            let since = state.kin(task.id()).redrive_of.map(|_| Seq(0)).or_else(|| may_be_sent(task));
+            // What was made anew was sent back by that; it may have been again since.
+            let since = may_be_sent(task).or_else(|| state.kin(task.id()).redrive_of.map(|_| Seq(0)));
             if matches!(task.status, Status::Orphaned { .. }) && since.is_some() {
                 self.sessions.left_alone(state, task);
             } else if let (Some(key), Some(at)) = (session_of(task), since) {

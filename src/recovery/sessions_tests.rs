@@ -251,3 +251,35 @@ fn r4_what_a_plan_made_anew_holds_up_the_sweep_until_it_is_with_an_agent() {
     world.cycle();
     assert_ne!(kinds(&world, &[orphan]), [ORPHANED]);
 }
+
+#[test]
+fn r4_what_was_made_anew_and_then_sent_back_is_still_waited_for_after_a_restart() {
+    let mut world = World::new();
+    world.register("a", declaration(1));
+    let held = world.submit(session("s"));
+    world.cycle();
+    world.ack(held);
+    world.register("f", declaration(5));
+    let failed = world.submit(|spec| {
+        session("s")(spec);
+        spec.retry = RetryPolicy { max_retries: 0, ..spec.retry.clone() };
+    });
+    world.cycle();
+    world.ack(failed);
+    world.fail(failed);
+    world.state.forget_up_to(world.state.seq());
+    let plan = world.plan(100, &[PlanItem { task: failed, action: ItemAction::Redrive, group: number() }]);
+    world.pass(1_000);
+    world.cycle();
+    let made = plan.successor(failed);
+    world.ack(made);
+    world.lose("f");
+    world.pass(1_000);
+    world.cycle();
+    assert_eq!(kinds(&world, &[held, made]), [StatusKind::Processing, StatusKind::Queued]);
+    world.restart();
+    world.lose("a");
+    world.pass(2_000);
+    world.cycle();
+    assert_eq!(kinds(&world, &[held, made]), [ORPHANED, StatusKind::Queued], "there are tokens, and no turn");
+}
