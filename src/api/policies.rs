@@ -9,7 +9,7 @@ use crate::ledger::ids::Capability;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::command::Command;
 use crate::ledger::machine::policy::{CapabilityRules, HubPolicy, MAX_OWNER, Policy};
-use crate::ledger::machine::task::spec::Idempotence;
+use crate::ledger::machine::task::spec::{Idempotence, Text};
 
 use super::error::{ApiError, ApiResult};
 use super::extract::{Bearer, Caller, Json, NoQuery};
@@ -116,8 +116,7 @@ async fn replace(
     Json(body): Json<Replace>,
 ) -> ApiResult<Json<Holding>> {
     caller.require(Scope::Operate)?;
-    let reason =
-        super::wire::reason("/reason", Some(&body.reason))?.ok_or_else(|| ApiError::field("/reason", "say why"))?;
+    let reason = why(&body.reason)?;
     let command = Command::SetPolicy { policy: body.policy.clone().into(), reason };
     let released = app.ledger.propose(caller.proposal(command)).await?;
     Ok(Json(Holding {
@@ -127,6 +126,11 @@ async fn replace(
         capabilities: capabilities(&app, &caller),
         receipt: released.receipt.map(Into::into),
     }))
+}
+
+/// The reason of a change, which there must be.
+fn why(text: &str) -> ApiResult<Text> {
+    super::wire::reason("/reason", Some(text))?.ok_or_else(|| ApiError::field("/reason", "say why"))
 }
 
 /// The rules of every capability of the call's namespace that has some.
@@ -185,8 +189,7 @@ async fn replace_capability(
     faults.into_result().map_err(super::submit::invalid)?;
     let Some(capability) = capability else { return Err(ApiError::field("/capability", "is missing")) };
     caller.may_call(&capability)?;
-    let reason =
-        super::wire::reason("/reason", Some(&body.reason))?.ok_or_else(|| ApiError::field("/reason", "say why"))?;
+    let reason = why(&body.reason)?;
     let rules = slow_reach.map(|slow_reach| CapabilityRules { slow_reach, owner });
     let shown = rules.as_ref().map(render::rules);
     let command = Command::SetCapabilityPolicy { capability: capability.clone(), rules, reason };
@@ -225,8 +228,7 @@ async fn replace_hub(
     Json(body): Json<ReplaceHub>,
 ) -> ApiResult<Json<HubHolding>> {
     bearer.require_everywhere(Scope::Operate)?;
-    let reason =
-        super::wire::reason("/reason", Some(&body.reason))?.ok_or_else(|| ApiError::field("/reason", "say why"))?;
+    let reason = why(&body.reason)?;
     let policy = HubPolicy { replays_per_second: body.policy.replays_per_second };
     let command = Command::SetHubPolicy { policy, reason };
     let released = app.ledger.propose(bearer.proposal(command)).await?;

@@ -67,7 +67,7 @@ pub(super) struct SelectBody {
 #[schema(as = ReplayBody)]
 pub(super) struct PlanBody {
     pub(super) select: SelectBody,
-    /// Items a second, 1 to 100,000; without it the namespace's `replays_per_second`.
+    /// Items a second, 1 to what the whole hub replays; without it the namespace's `replays_per_second`.
     rate_per_s: Option<u32>,
     /// Why, 1 to 1,000 characters: it stands in the ledger beside who.
     reason: Option<String>,
