@@ -220,7 +220,7 @@ impl Bench {
             idempotency: None,
             batch: None,
         };
-        let command = Command::SubmitTask { submission: Arc::new(submission), bound: None };
+        let command = Command::SubmitTask { submission: Arc::new(submission), bound: None, routed: None };
         self.apply(Actor::Token(TokenId::new("bench")?), command)
     }
 

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use figment::Figment;
+use figment::error::Kind;
 use figment::providers::{Env, Format as _, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
 use crate::api;
 use crate::api::auth::token::DevToken;
+use crate::api::near::nearest;
 use crate::hub::guardian::Watermarks;
 use crate::hub::{self, FirstToken, Home};
 use crate::ledger::launch::ClockLeap;
@@ -309,7 +311,7 @@ impl Config {
 
     fn finish(layers: Figment) -> Result<Self, ConfigError> {
         let config: Self = layers.extract().map_err(|error| {
-            let told: Vec<String> = error.into_iter().map(|error| error.to_string()).collect();
+            let told: Vec<String> = error.into_iter().map(|error| told(&error)).collect();
             ConfigError(told.join("; "))
         })?;
         config.check()?;
@@ -383,6 +385,22 @@ impl Config {
     }
 }
 
+/// What is wrong with a value, or with the name of one: in the terms of the file and of the environment.
+fn told(error: &figment::Error) -> String {
+    let Kind::UnknownField(name, known) = &error.kind else { return error.to_string() };
+    let above = match error.path.split_last() {
+        Some((last, above)) if last == name => above,
+        Some(_) | None => error.path.as_slice(),
+    };
+    let whole = |last: &str| above.iter().map(String::as_str).chain([last]).collect::<Vec<_>>().join(".");
+    let variable = format!("REACH_{}", whole(name).replace('.', "__").to_ascii_uppercase());
+    let is_a_variable = std::env::var_os(&variable).is_some();
+    let setting = if is_a_variable { format!("{} ({variable})", whole(name)) } else { whole(name) };
+    let meant = nearest(name, known.iter().copied());
+    let meant = meant.map_or_else(String::new, |meant| format!(" did you mean {}?", whole(meant)));
+    format!("there is no setting {setting};{meant} `reach config` shows all of them")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,6 +426,13 @@ mod tests {
             let error = of(text).expect_err("it is unknown").to_string();
             assert!(error.contains(key), "{error}");
         }
+        let told = |text: &str| of(text).expect_err("it is unknown").to_string();
+        let all = "`reach config` shows all of them";
+        assert_eq!(
+            told("[disk]\nlow_bites = 5"),
+            format!("configuration: there is no setting disk.low_bites; did you mean disk.low_bytes? {all}")
+        );
+        assert_eq!(told("colour = 5"), format!("configuration: there is no setting colour; {all}"));
     }
 
     #[test]

@@ -2,21 +2,29 @@
 //!
 //! `tests/golden/events/<kind>.v<version>.hex` holds the frames of samples of one event kind, one a line. Files are only
 //! ever added. A missing one is written with `REACH_FIX=1`; one that differs is never overwritten: a new shape is a new
-//! version of its kind.
+//! version of its kind. `tests/golden/rows/<noun>.v<version>.hex` holds rows beside the log in the same way.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic: that is how it fails")]
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use agent_reach::ledger::ids::{Namespace, Seq};
 use agent_reach::ledger::machine::State;
-use agent_reach::ledger::machine::event::{Event, EventBody, EventKind, TaskRedriven};
+use agent_reach::ledger::machine::event::{
+    Event, EventBody, EventKind, Explanation, ReplayResumed, TaskDispatched, TaskRedriven, TaskSubmitted,
+};
+use agent_reach::ledger::machine::replay::Replay;
 use agent_reach::ledger::machine::step::apply;
-use agent_reach::ledger::store::codec::{decode_event, encode_event, kind_version};
+use agent_reach::ledger::machine::task::Task;
+use agent_reach::ledger::store::codec::{
+    ROW_VERSION, decode_event, decode_row, encode_event, encode_row, kind_version,
+};
 use agent_reach::ledger::store::snapshot;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 #[path = "golden/samples.rs"]
 mod samples;
@@ -63,15 +71,60 @@ fn every_event_kind_is_written_as_its_golden_bytes_and_read_back_from_them() {
     }
 }
 
+/// What the kept bytes of a kind's first version read as, and its samples of today.
+fn of_version_1(kind: EventKind) -> (Vec<EventBody>, Vec<Event>) {
+    let old = fs::read_to_string(folder().join(format!("{}.v1.hex", kind.name()))).unwrap();
+    let read = old.lines().map(|line| decode_event(&unhex(line)).unwrap().body).collect();
+    (read, by_kind().remove(&kind).unwrap())
+}
+
 #[test]
 fn a_link_of_version_1_reads_as_one_that_does_not_say_where_its_chain_began() {
-    let old = fs::read_to_string(folder().join("task-redriven.v1.hex")).unwrap();
-    let read: Vec<_> = old.lines().map(|line| decode_event(&unhex(line)).unwrap().body).collect();
-    let today = by_kind().remove(&EventKind::TaskRedriven).unwrap();
+    let (read, today) = of_version_1(EventKind::TaskRedriven);
     assert_eq!(read.len(), today.len());
     for (read, today) in read.into_iter().zip(today) {
         let EventBody::TaskRedriven(today) = today.body else { panic!("another kind") };
         assert_eq!(read, TaskRedriven { origin: None, ..today }.into());
+    }
+}
+
+#[test]
+fn a_submission_of_version_1_reads_as_one_that_named_its_capability() {
+    let (read, today) = of_version_1(EventKind::TaskSubmitted);
+    assert_eq!(read.len(), today.len());
+    for (read, today) in read.into_iter().zip(today) {
+        let EventBody::TaskSubmitted(today) = today.body else { panic!("another kind") };
+        assert_eq!(read, TaskSubmitted { routed: None, ..today }.into());
+    }
+}
+
+#[test]
+fn a_dispatch_of_version_1_reads_as_one_under_no_rules() {
+    let (read, today) = of_version_1(EventKind::TaskDispatched);
+    assert_eq!(read.len(), today.len());
+    for (read, today) in read.into_iter().zip(today) {
+        let EventBody::TaskDispatched(today) = today.body else { panic!("another kind") };
+        let explanation = Explanation { rules: None, ..today.explanation.clone() };
+        assert_eq!(read, TaskDispatched { explanation, ..today }.into());
+    }
+}
+
+#[test]
+fn a_plan_of_version_1_reads_as_one_without_a_patch_and_without_a_key() {
+    let (read, today) = of_version_1(EventKind::ReplayPlanned);
+    assert!(read.len() == 2 && today.len() == 3);
+    for (read, today) in read.into_iter().zip(today) {
+        assert_eq!(read, today.body);
+    }
+}
+
+#[test]
+fn a_resume_of_version_1_reads_as_one_without_a_reason() {
+    let (read, today) = of_version_1(EventKind::ReplayResumed);
+    assert_eq!(read.len(), today.len());
+    for (read, today) in read.into_iter().zip(today) {
+        let EventBody::ReplayResumed(today) = today.body else { panic!("another kind") };
+        assert_eq!(read, ReplayResumed { reason: None, ..today }.into());
     }
 }
 
@@ -90,7 +143,6 @@ fn every_golden_file_belongs_to_a_kind_and_reads() {
 
 /// A state with something of every noun, from the same samples.
 fn state() -> State {
-    let kinds = by_kind();
     let story = [
         EventKind::LineageStarted,
         EventKind::HubStarted,
@@ -103,10 +155,20 @@ fn state() -> State {
         EventKind::ReplayPlanned,
         EventKind::CapabilityPolicyChanged,
         EventKind::HubPolicyChanged,
+        EventKind::BreakerOpened,
+        EventKind::RoutingRulesChanged,
         EventKind::TaskExpired,
     ];
+    let mut state = fold(&story);
+    state.forget_up_to(Seq(u64::MAX));
+    state
+}
+
+/// The fold of the first sample of each of those kinds.
+fn fold(story: &[EventKind]) -> State {
+    let kinds = by_kind();
     let mut state = State::default();
-    for kind in story {
+    for kind in story.iter().copied() {
         let mut event = kinds[&kind][0].clone();
         event.seq = Seq(state.seq().0 + 1);
         event.at = state.at().max(event.at);
@@ -114,8 +176,42 @@ fn state() -> State {
         event.namespace = (!is_of_hub).then(|| Namespace::new("team-a").unwrap());
         apply(&mut state, &event).unwrap();
     }
-    state.forget_up_to(Seq(u64::MAX));
     state
+}
+
+/// Rows of one noun, one a line.
+fn rows_are_golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(noun: &str, rows: &[T]) {
+    assert!(!rows.is_empty(), "{noun}: no sample");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/rows/{noun}.v{ROW_VERSION}.hex"));
+    let lines: String = rows.iter().map(|row| hex(&encode_row(row).unwrap()) + "\n").collect();
+    if !path.exists() {
+        assert_eq!(std::env::var("REACH_FIX").as_deref(), Ok("1"), "{path:?} is missing; REACH_FIX=1 writes it");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &lines).unwrap();
+    }
+    let golden = fs::read_to_string(&path).unwrap();
+    assert_eq!(lines, golden, "{noun}: its bytes changed; a new shape is a new version of the rows");
+    let read: Vec<T> = golden.lines().map(|line| decode_row(&unhex(line)).unwrap()).collect();
+    assert_eq!(read, rows, "{noun}");
+}
+
+#[test]
+fn every_row_beside_the_log_is_written_as_its_golden_bytes_and_read_back_from_them() {
+    rows_are_golden("idempotency-key", &samples::keys());
+    rows_are_golden("callback", &samples::callback_rows());
+    rows_are_golden("success", &[samples::success()]);
+    let story = [
+        EventKind::LineageStarted,
+        EventKind::HubStarted,
+        EventKind::BatchOpened,
+        EventKind::TaskSubmitted,
+        EventKind::ReplayPlanned,
+        EventKind::TaskExpired,
+    ];
+    let state = fold(&story);
+    rows_are_golden("task", &state.tasks().values().map(|task| Task::clone(task)).collect::<Vec<_>>());
+    rows_are_golden("batch", &state.batches().values().cloned().collect::<Vec<_>>());
+    rows_are_golden("plan", &state.replays().values().map(|plan| Replay::clone(plan)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -137,7 +233,7 @@ fn semantics_29_a_snapshot_is_written_as_its_golden_bytes_and_gives_the_same_sta
 
 #[test]
 fn semantics_29_a_snapshot_of_an_older_version_gives_the_state_that_it_was_made_of() {
-    for (version, seq, plans) in [(1, Seq(7), 0), (2, Seq(10), 1), (3, Seq(10), 1)] {
+    for (version, seq, plans) in [(1, Seq(7), 0), (2, Seq(10), 1), (3, Seq(10), 1), (4, Seq(12), 1), (5, Seq(13), 1)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/snapshot.v{version}.hex"));
         let golden = fs::read_to_string(&path).unwrap();
         let (digest, bytes) = golden.split_once('\n').unwrap();

@@ -57,10 +57,12 @@ while not leaving.is_set():
     status, claimed = call(f"/v1/agents/{AGENT}/claim", {"incarnation": ME, "max": 1, "wait_ms": 2000})
     if status != 200:
         break  # draining, or another process has this id
-    for task in claimed["tasks"]:
-        if report("ack", task) != 200:
-            continue  # called off or handed to another meanwhile: never start without an accepted ack
-        held[task["reach_id"]] = task["attempt"]
+    # All at once, whatever "max" is: one that waits here for its turn must not run out of its reach timeout.
+    begun = [task for task in claimed["tasks"] if report("ack", task) == 200]  # never start without an accepted ack
+    held.update((task["reach_id"], task["attempt"]) for task in begun)
+    for task in begun:
+        if task["reach_id"] not in held:
+            continue  # called off meanwhile, or handed to another
         try:
             report("complete", task, result=work(task))
         except Exception as error:

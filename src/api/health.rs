@@ -136,7 +136,7 @@ struct Cluster {
 /// How telling alerts goes, since the start.
 #[derive(Debug, Default, Serialize, utoipa::ToSchema)]
 #[schema(as = Alerts)]
-struct AlertsView {
+pub(super) struct AlertsView {
     /// Is `alerts.url` set?
     configured: bool,
     /// Host and port of the receiver.
@@ -152,7 +152,8 @@ struct AlertsView {
     last_error: Option<String>,
 }
 
-fn alerts(app: &App) -> AlertsView {
+/// How telling alerts goes.
+pub(super) fn alerts(app: &App) -> AlertsView {
     let Some(board) = &app.alerts else { return AlertsView::default() };
     let Standing { to, waiting, last_told_at, failing_since, last_error } = board.standing();
     AlertsView {

@@ -23,6 +23,7 @@ use crate::ledger::store::StoredEvent;
 use tokio::sync::watch;
 
 use super::App;
+use super::anew::Anew;
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, Query, outside, wrong};
 use super::list::{no_such_word, only};
@@ -87,7 +88,13 @@ pub(super) async fn history(
     let mut events = Vec::with_capacity(task.seqs.len());
     for seqs in task.seqs.chunks(PAGE) {
         let stored = app.ledger.events_at(seqs.to_vec()).await?;
-        events.extend(rendered(&app.ledger, &stored, frames).await?);
+        let mut shown = rendered(&app.ledger, &stored, frames).await?;
+        for (stored, fields) in stored.iter().zip(&mut shown) {
+            if let Some(anew) = Anew::told_by(&app.ledger, &stored.event).await? {
+                anew.add_to(fields);
+            }
+        }
+        events.extend(shown);
     }
     match query.format.as_deref() {
         None | Some("json") => Ok(Json(History { reach_id: id.to_string(), events }).into_response()),
@@ -138,8 +145,10 @@ async fn rendered(ledger: &Ledger, stored: &[StoredEvent], frames: Frames) -> Re
     let keys: Vec<_> = stored.iter().filter_map(|stored| render::wanted(&stored.event)).collect();
     let bodies = if keys.is_empty() { Vec::new() } else { ledger.bodies(keys.clone()).await? };
     let bodies = Bodies::new(keys.into_iter().zip(bodies));
+    let access = ledger.published().access;
     let shown = stored.iter().map(|stored| {
         let mut fields = render::event(stored, &bodies);
+        fields.name_actor(&stored.event.actor, &access);
         match frames {
             Frames::Shown => fields.put_frame(STANDARD.encode(&stored.frame)),
             Frames::Left => {}

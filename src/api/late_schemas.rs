@@ -3,7 +3,7 @@
 //! Until its schema has a verdict an agent is no candidate for a task, so a task submitted before its only agent would
 //! wait for ever without this loop. It is level-triggered: a registration only wakes it, and what it looks for is in the
 //! state. Once registrations have ceased it looks once more a little later, for submissions that were on their way with
-//! an older catalog in hand.
+//! an older catalog in hand; and every few seconds while tasks are made anew that were checked when that was ordered.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::ledger::handle::{Ledger, Unavailable};
+use crate::ledger::handle::{Ledger, Published, Unavailable};
 use crate::ledger::ids::{Digest, Namespace, ReachId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
@@ -19,7 +19,7 @@ use crate::ledger::machine::task::spec::SchemaVerdicts;
 use crate::ledger::store::BodyKind;
 
 use super::render::body_key;
-use super::schemas::{SchemaCache, distinct};
+use super::schemas::{SchemaCache, Unchecked, distinct};
 
 /// Tasks looked at in one question to the state.
 const LOOK: usize = 2_000;
@@ -43,7 +43,10 @@ struct Lacking {
 pub async fn keep_checking(ledger: Ledger, cache: Arc<SchemaCache>) {
     let mut news = ledger.follow();
     loop {
-        let seen = news.borrow_and_update().registrations;
+        let (seen, redrives) = {
+            let published = news.borrow_and_update();
+            (published.registrations, published.redrives)
+        };
         sweep(&ledger, &cache).await;
         // Whoever waits here waits for the end too: a handle kept beyond it would keep the store open.
         let ended = timeout(BREATH, news.wait_for(|_| false)).await.is_ok();
@@ -56,7 +59,9 @@ pub async fn keep_checking(ledger: Ledger, cache: Arc<SchemaCache>) {
             Ok(false) => return,
             Err(_) => sweep(&ledger, &cache).await,
         }
-        if news.wait_for(|published| published.registrations != seen).await.is_err() {
+        // What is made anew was asked when that was ordered, and no schema since.
+        let is_news = |published: &Published| published.registrations != seen || published.redrives != redrives;
+        if news.wait_for(is_news).await.is_err() {
             return;
         }
     }
@@ -126,10 +131,17 @@ async fn check(ledger: &Ledger, cache: &SchemaCache, one: &Lacking) -> Result<Op
     } else {
         Arc::from(&b"null"[..])
     };
-    let compiled = cache.compiled(ledger, one.schemas.clone()).await?;
-    Ok(match cache.verdicts(compiled, payload).await {
-        Ok((verdicts, _)) => Some(verdicts),
-        // Too slow to check: no agent's to take.
-        Err(_) => Some(SchemaVerdicts { accepted: Vec::new(), refused: one.schemas.iter().copied().collect() }),
-    })
+    loop {
+        let compiled = cache.compiled(ledger, one.schemas.clone()).await?;
+        return match cache.verdicts(compiled, Arc::clone(&payload)).await {
+            Ok((verdicts, _)) => Ok(Some(verdicts)),
+            // Too slow to check, at every try: no agent's to take.
+            Err(Unchecked::TooSlow | Unchecked::Broken) => {
+                let refused = one.schemas.iter().copied().collect();
+                Ok(Some(SchemaVerdicts { accepted: Vec::new(), refused }))
+            }
+            Err(Unchecked::Busy) => continue,
+            Err(Unchecked::Stopping) => Err(Unavailable::Stopping),
+        };
+    }
 }

@@ -2,25 +2,31 @@
 //!
 //! Why by id: ids sort by time and never change, while a state does. A page is a position in that order, so a task that
 //! finishes between two pages is in exactly one of them. Each page looks at a bounded number of tasks; where few match,
-//! a page may be short and still have a next one.
+//! a page may be short and still have a next one. Where times are named, it is looked between them only.
 
 use axum::extract::State;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use crate::ledger::handle::{Ledger, Unavailable};
 use crate::ledger::ids::{Namespace, ReachId};
+use crate::ledger::last_failure::Trail;
 use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
+use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{FailureClass, Task};
 use crate::ledger::store::FinishedFilter;
-use crate::recovery::select::Select;
+use crate::recovery::select::{Pick, Select};
 
 use super::App;
 use super::error::{ApiError, ApiResult};
 use super::extract::{Caller, Json, Query, WireTime, wrong};
 use super::near::{NoSuchWord, one_of};
-use super::task_view::{self, Beside, TaskView};
-use super::wire::{Cursor, Page, page_size};
+use super::replays::span;
+use super::task_view::{Beside, TaskView};
+use super::unborne::{self, Unborne};
+use super::wire::{Cursor, page_size};
 
 /// Live tasks looked at in one question to the state.
 pub(super) const LOOK_LIVE: usize = 2_000;
@@ -28,6 +34,9 @@ pub(super) const LOOK_LIVE: usize = 2_000;
 pub(super) const LOOK_FINISHED: usize = 500;
 /// Rounds of looking for one page.
 const ROUNDS: usize = 8;
+/// Codes of failures named at most, and the bytes of each.
+pub(super) const MAX_CODES: usize = 50;
+pub(super) const MAX_CODE: usize = 128;
 
 /// Which tasks. Every parameter narrows.
 #[derive(Debug, Clone, Deserialize, utoipa::IntoParams)]
@@ -46,12 +55,15 @@ pub(super) struct ListQuery {
     batch_id: Option<String>,
     /// `name:value`
     label: Option<String>,
-    /// Classes of the last failure, with commas between.
+    /// Classes of failures, with commas between: of the one that it ended with, or of its last attempt that failed.
     failure_class: Option<String>,
-    /// RFC 3339 with an offset.
+    /// Codes of failures, 1 to 50 with commas between, the agents' own or the hub's: the one that it ended with, or that of
+    /// its last attempt that failed.
+    failure_code: Option<String>,
+    /// RFC 3339 with an offset. Older tasks are not looked through.
     #[param(value_type = Option<String>)]
     submitted_after: Option<WireTime>,
-    /// RFC 3339 with an offset.
+    /// RFC 3339 with an offset, after `submitted_after`.
     #[param(value_type = Option<String>)]
     submitted_before: Option<WireTime>,
     /// Tasks in a page, 1 to 500; 50 by default.
@@ -64,12 +76,31 @@ fn parsed<T: std::str::FromStr>(name: &str, text: Option<&String>) -> ApiResult<
 where
     T::Err: std::fmt::Display,
 {
-    text.map(|text| text.parse().map_err(|error| wrong(name, Some(text), error))).transpose()
+    let parsed = |text: &String| {
+        text.parse::<T>().map_err(|error| {
+            let told = error.to_string();
+            wrong(name, Some(text), told.strip_prefix("expected ").unwrap_or(&told))
+        })
+    };
+    text.map(parsed).transpose()
 }
 
 fn words<T: Copy>(name: &str, text: Option<&String>, all: &[T], spell: fn(T) -> &'static str) -> ApiResult<Vec<T>> {
     let Some(text) = text else { return Ok(Vec::new()) };
     text.split(',').map(|text| word(name, text, all, spell)).collect()
+}
+
+/// Codes of failures, sorted and without doubles.
+fn codes(text: Option<&String>) -> ApiResult<Vec<Text>> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let mut codes: Vec<Text> = text.split(',').map(Text::from).collect();
+    if codes.len() > MAX_CODES || codes.iter().any(|code| code.is_empty() || code.len() > MAX_CODE) {
+        let what = format!("1 to {MAX_CODES} codes of up to {MAX_CODE} bytes, with commas between");
+        return Err(wrong("failure_code", Some(text), what));
+    }
+    codes.sort_unstable();
+    codes.dedup();
+    Ok(codes)
 }
 
 /// One word of a choice.
@@ -97,6 +128,12 @@ impl ListQuery {
                 None => return Err(wrong("label", Some(label), "name:value")),
             },
         };
+        if let (Some(after), Some(before)) = (self.submitted_after, self.submitted_before)
+            && before.0 <= after.0
+        {
+            let text = before.to_string();
+            return Err(wrong("submitted_before", Some(&text), "a moment after submitted_after"));
+        }
         let moment = |at: Option<WireTime>| at.map(|at| app.ledger.from_wall(at.0));
         Ok(Select {
             states: words("state", self.state.as_ref(), &StatusKind::ALL, StatusKind::name)?,
@@ -106,6 +143,7 @@ impl ListQuery {
             batch: parsed("batch_id", self.batch_id.as_ref())?,
             labels: label.into_iter().collect(),
             classes: words("failure_class", self.failure_class.as_ref(), &FailureClass::ALL, FailureClass::name)?,
+            codes: codes(self.failure_code.as_ref())?,
             after: moment(self.submitted_after),
             before: moment(self.submitted_before),
             ..Select::default()
@@ -121,8 +159,25 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    pub(super) fn picks(&self, task: &Task) -> bool {
-        self.select.picks(&self.namespace, task)
+    /// What one look at a task says.
+    pub(super) fn pick(&self, task: &Task) -> Pick {
+        self.select.pick(&self.namespace, task)
+    }
+
+    /// Those of some tasks that it picks: of an end that hides the failure of an attempt the history is asked.
+    pub(super) async fn picked(&self, ledger: &Ledger, mut tasks: Vec<Task>) -> Result<Vec<Task>, Unavailable> {
+        tasks.retain(|task| self.pick(task) != Pick::No);
+        let asked = tasks.iter().filter(|task| self.pick(task) == Pick::ByItsLastAttempt).map(Trail::of).collect();
+        let mut last = ledger.last_failures(asked).await?.into_iter();
+        tasks.retain(|task| match self.pick(task) {
+            Pick::Yes => true,
+            Pick::No => false,
+            Pick::ByItsLastAttempt => {
+                let last = last.next().flatten();
+                self.select.fits_failures(task, last.as_ref().map(|last| &last.failure))
+            }
+        });
+        Ok(tasks)
     }
 
     /// What the store's index can narrow by itself.
@@ -131,9 +186,13 @@ impl Filter {
         FinishedFilter { session: session.clone(), batch: *batch, agent: agent.clone() }
     }
 
-    /// What the cursor is bound to: everything but limit and position.
-    fn asked(&self) -> String {
-        format!("{self:?}")
+    /// What the cursor is bound to: everything but limit and position. Times as they were asked for: in ledger time they
+    /// are another millisecond whenever the wall clock is set a little.
+    fn asked(&self, query: &ListQuery) -> String {
+        let times = (query.submitted_after, query.submitted_before);
+        let mut timeless = self.clone();
+        (timeless.select.after, timeless.select.before) = (None, None);
+        format!("{timeless:?} {times:?}")
     }
 }
 
@@ -143,17 +202,20 @@ struct Found {
     looked_to: Option<ReachId>,
 }
 
-/// Live tasks below a position, newest first.
+/// Live tasks below a position that may be picked, newest first.
 fn live(state: &Ledgered, filter: &Filter, before: Option<ReachId>, limit: usize) -> Found {
     let upper = before.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
     let mut tasks = Vec::new();
-    let mut looked = 0;
+    let (mut sure, mut looked) = (0, 0);
     for (id, task) in state.tasks().range((std::ops::Bound::Unbounded, upper)).rev() {
-        if filter.picks(task) {
+        let pick = filter.pick(task);
+        if pick != Pick::No {
             tasks.push(Task::clone(task));
         }
+        // What may be picked yet fills no page.
+        sure += usize::from(pick == Pick::Yes);
         looked += 1;
-        if tasks.len() >= limit || looked >= LOOK_LIVE {
+        if sure >= limit || looked >= LOOK_LIVE {
             return Found { tasks, looked_to: Some(*id) };
         }
     }
@@ -163,44 +225,84 @@ fn live(state: &Ledgered, filter: &Filter, before: Option<ReachId>, limit: usize
 async fn finished(app: &App, filter: &Filter, before: Option<ReachId>) -> ApiResult<Found> {
     let rows = app.ledger.finished(filter.namespace.clone(), filter.of_rows(), before, LOOK_FINISHED).await?;
     let looked_to = if rows.len() < LOOK_FINISHED { None } else { rows.last().map(Task::id) };
-    Ok(Found { tasks: rows.into_iter().filter(|task| filter.picks(task)).collect(), looked_to })
+    Ok(Found { tasks: filter.picked(&app.ledger, rows).await?, looked_to })
 }
 
 /// Tasks of the namespace, newest first.
 #[utoipa::path(
     get, path = "/v1/tasks", tag = "tasks", params(ListQuery),
-    responses((status = 200, body = Page<TaskView>))
+    responses((status = 200, body = TaskPage))
 )]
 pub(super) async fn list_tasks(
     State(app): State<App>,
     caller: Caller,
     Query(query): Query<ListQuery>,
-) -> ApiResult<Json<Page<TaskView>>> {
+) -> ApiResult<Json<TaskPage>> {
     caller.require(Scope::Read)?;
     let limit = page_size(query.limit)?;
     let filter = Filter { namespace: caller.namespace.clone(), select: query.select(&app)? };
-    let cursor = Cursor::over("tasks", &filter.asked());
-    let mut position: Option<ReachId> = position(&cursor, query.cursor.as_deref())?;
+    let cursor = Cursor::over("tasks", &filter.asked(&query));
+    let span = span::of(&app, &filter).await?;
+    let mut position: Option<ReachId> =
+        [position(&cursor, query.cursor.as_deref())?, span.below].into_iter().flatten().min();
     let mut items: Vec<Task> = Vec::new();
     for _ in 0..ROUNDS {
         let room = limit - items.len();
         let (for_state, from) = (filter.clone(), position);
         // The state first: a task that finishes in between is seen twice, never missed.
         let live = app.ledger.ask(move |state| live(state, &for_state, from, room)).await?;
+        let live = Found { tasks: filter.picked(&app.ledger, live.tasks).await?, ..live };
         let finished = finished(&app, &filter, position).await?;
         let (found, next) = merge(live, finished, room);
         items.extend(found);
-        position = next;
+        position = next.filter(|id| !span.is_behind(*id));
         if position.is_none() || items.len() >= limit {
             break;
         }
     }
     let next_cursor = position.map(|position| cursor.after(&position.to_string()));
     let kin = app.ledger.kin_of(&items).await?;
-    let held = task_view::held(&app.ledger, &items).await?;
+    let held = app.ledger.held(&items).await?;
     let beside = kin.into_iter().zip(held).map(|(kin, held)| Beside { kin, held, ..Beside::default() });
-    let views = items.iter().zip(beside).map(|(task, beside)| TaskView::new(task, beside));
-    Ok(Json(Page { items: views.collect(), next_cursor }))
+    let views: Vec<TaskView> = items.iter().zip(beside).map(|(task, beside)| TaskView::new(task, beside)).collect();
+    let has_looked_at_all = views.is_empty() && next_cursor.is_none() && query.cursor.is_none();
+    let hints = if has_looked_at_all { unborne::of(&app, &caller, &filter.select).await? } else { Vec::new() };
+    Ok(Json(TaskPage { items: views, next_cursor, hints: hints.into_iter().map(TaskHint::new).collect() }))
+}
+
+/// One page of tasks.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TaskPage {
+    /// The tasks.
+    items: Vec<TaskView>,
+    /// For the next page; null on the last one.
+    next_cursor: Option<String>,
+    /// Where no task was found at all: names of the filter that nothing bears.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    hints: Vec<TaskHint>,
+}
+
+/// A name that nothing bears.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TaskHint {
+    /// Which parameter names it.
+    parameter: &'static str,
+    /// What is the matter with it.
+    detail: String,
+    /// Names that may have been meant, of those that this token may see.
+    suggestions: Vec<String>,
+    /// How many more there are that it may not see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    not_permitted: Option<usize>,
+}
+
+impl TaskHint {
+    fn new(name: Unborne) -> Self {
+        let Unborne { field: parameter, member: _, detail, suggestions, not_permitted } = name;
+        Self { parameter, detail, suggestions, not_permitted: Some(not_permitted).filter(|count| *count > 0) }
+    }
 }
 
 /// The id that a cursor stands at.

@@ -3,6 +3,7 @@
 //! Counters count as it happens; gauges of the state are asked for when somebody scrapes, so that they cost nothing
 //! between two scrapes. No label holds an id (R-OBS-1).
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
 
@@ -17,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::ledger::handle::{Ledger, Unavailable};
 use crate::ledger::ids::AgentKey;
+use crate::ledger::machine::State;
 use crate::ledger::machine::replay::ReplayPhase;
 use crate::recovery::Recovery;
 use crate::recovery::tally::Tally;
@@ -217,6 +219,12 @@ pub(in crate::api) async fn recovery(ledger: &Ledger) -> Result<Standing, Unavai
     Ok(asked.await?.unwrap_or_default())
 }
 
+/// Every state, so that a gauge falls back to 0.
+fn breakers_by_state(state: &State) -> [(&'static str, usize); 3] {
+    let stands = || state.breakers().values().flat_map(BTreeMap::values).map(|breaker| breaker.stand.name());
+    ["open", "half-open", "closed"].map(|name| (name, stands().filter(|stand| *stand == name).count()))
+}
+
 async fn gauges(ledger: &Ledger) -> Result<Registry, Unavailable> {
     let mut registry = Registry::default();
     let tasks = Family::<StateLabels, Gauge>::default();
@@ -236,6 +244,11 @@ async fn gauges(ledger: &Ledger) -> Result<Registry, Unavailable> {
             let labels = StateLabels { namespace: namespace.to_string(), state: kind.name() };
             tasks.get_or_create(&labels).set(i64::from(number));
         }
+    }
+    let breakers = Family::<PhaseLabels, Gauge>::default();
+    registry.register("reach_breakers", "Breakers of agents that are not simply closed, by state", breakers.clone());
+    for (state, count) in ledger.ask(breakers_by_state).await? {
+        breakers.get_or_create(&PhaseLabels { state }).set(gauge(count));
     }
     callbacks.set(i64::try_from(due).unwrap_or(i64::MAX));
     seq.set(ledger.published().seq.0);

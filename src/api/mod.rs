@@ -5,12 +5,15 @@
 //!
 //! Every route is made with `routes!`, so none can be missing from /openapi.json.
 
+mod aftermath;
 mod agents;
+mod anew;
 pub mod auth;
 mod batches;
 mod callback_secrets;
 mod callbacks;
 mod delivery;
+mod departures;
 mod envelope;
 pub mod error;
 mod explain;
@@ -40,8 +43,10 @@ mod submission;
 mod submit;
 mod task_view;
 mod tasks;
+mod text;
 pub mod timeline;
 mod tokens;
+mod unborne;
 pub mod wire;
 pub mod words;
 mod work;
@@ -56,6 +61,7 @@ use crate::ledger::handle::Ledger;
 use crate::scheduler::outbound::alerts::board::Board;
 use crate::scheduler::outbound::guard::Guard;
 use crate::scheduler::outbound::secrets::Secrets;
+use crate::scheduler::trainer::Meanings;
 
 use auth::token::DevToken;
 use metrics::Metrics;
@@ -106,6 +112,8 @@ pub struct Parts {
     pub guard: Arc<Guard>,
     /// How telling alerts goes; `None` if they go nowhere.
     pub alerts: Option<Arc<Board>>,
+    /// What texts mean.
+    pub meanings: Arc<Meanings>,
 }
 
 /// What every handler needs: cheap to clone, for axum clones it for each call.
@@ -126,12 +134,16 @@ pub struct Shared {
     pub guard: Arc<Guard>,
     /// How telling alerts goes.
     pub alerts: Option<Arc<Board>>,
+    /// What texts mean.
+    pub meanings: Arc<Meanings>,
     /// Compiled schemas.
     pub schemas: Arc<SchemaCache>,
     /// For the bodies of all calls.
     pub room: room::Room,
     /// Who is selecting for a plan.
     pub(in crate::api) selections: replays::turn::Turns,
+    /// Patches of plans that were looked at.
+    pub(in crate::api) patches: replays::patches::Patches,
 }
 
 impl Deref for App {
@@ -146,11 +158,13 @@ impl App {
     /// Puts the parts together.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { ledger, options, metrics, secrets, guard, alerts } = parts;
+        let Parts { ledger, options, metrics, secrets, guard, alerts, meanings } = parts;
         let schemas = Arc::new(SchemaCache::default());
         let room = room::Room::new(options.body_memory);
-        let selections = replays::turn::Turns::default();
-        Self(Arc::new(Shared { ledger, options, metrics, secrets, guard, alerts, schemas, room, selections }))
+        let (selections, patches) = (replays::turn::Turns::default(), replays::patches::Patches::default());
+        let shared =
+            Shared { ledger, options, metrics, secrets, guard, alerts, meanings, schemas, room, selections, patches };
+        Self(Arc::new(shared))
     }
 }
 

@@ -32,6 +32,13 @@ pub(super) struct Near {
     pub hidden: usize,
 }
 
+impl Near {
+    /// None.
+    pub(super) const fn none() -> Self {
+        Self { shown: Vec::new(), hidden: 0 }
+    }
+}
+
 /// What is offered here under a name like that.
 pub(super) fn near(app: &App, caller: &Caller, wanted: &Capability) -> Near {
     let published = app.ledger.published();
@@ -52,6 +59,31 @@ pub(super) fn near(app: &App, caller: &Caller, wanted: &Capability) -> Near {
     let (shown, hidden): (Vec<_>, Vec<_>) = near.into_iter().partition(|(_, name)| caller.bearer().can_call(name));
     let shown = shown.into_iter().take(MOST).map(|(_, name)| name.to_string()).collect();
     Near { shown, hidden: hidden.len() }
+}
+
+/// Names like the one that was sent, the nearest first: few letters differ, or one begins with the other.
+pub(super) fn alike<'a>(sent: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut left = COMPARED;
+    let names = names.into_iter().take_while(|name| {
+        let rest = left.checked_sub(sent.len() * name.len());
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    });
+    let near = names.filter_map(|name| {
+        let far = edits(sent, name);
+        let is_near = far <= (sent.len().max(name.len()) / 3).max(1) || (far == 2 && letters(sent) == letters(name));
+        (is_near || name.starts_with(sent) || sent.starts_with(name)).then_some((far, name))
+    });
+    let mut near: Vec<(usize, &str)> = near.collect();
+    near.sort_unstable();
+    near.into_iter().take(MOST).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The letters of a name, whatever their order: two that changed places are two edits, and one slip.
+fn letters(name: &str) -> Vec<u8> {
+    let mut letters: Vec<u8> = name.bytes().collect();
+    letters.sort_unstable();
+    letters
 }
 
 /// A word that is none of a choice.
@@ -93,12 +125,29 @@ pub(super) fn one_of<T: Copy>(text: &str, all: &[T], spell: fn(T) -> &'static st
 /// The one of our own names that was probably meant: at most a third of the letters differ.
 #[must_use]
 pub fn nearest<'a>(sent: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let near = |name: &'a str| {
-        // Longer than this no name of ours is, so nothing is near.
-        let far = if sent.len() > LONGEST { usize::MAX } else { edits(sent, name) };
-        (far <= (sent.len().max(name.len()) / 3).max(1)).then_some((far, name))
-    };
+    let near = |name| how_near(sent, name).map(|far| (far, name));
     names.into_iter().filter_map(near).min().map(|(_, name)| name)
+}
+
+/// Those that were probably meant, the nearest first: at most a third of the letters differ, and at most `most`.
+pub(super) fn near_ones<'a>(sent: &str, names: impl IntoIterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
+    let mut left = COMPARED;
+    let names = names.into_iter().take_while(|name| {
+        left = left.saturating_sub(sent.len() * name.len());
+        left > 0
+    });
+    let near = names.filter_map(|name| how_near(sent, name).filter(|far| *far <= most).map(|far| (far, name)));
+    let mut near: Vec<(usize, &str)> = near.collect();
+    near.sort_unstable();
+    near.into_iter().map(|(_, name)| name).collect()
+}
+
+/// How many letters differ, if it is a third at most.
+fn how_near(sent: &str, name: &str) -> Option<usize> {
+    let allowed = (sent.len().max(name.len()) / 3).max(1);
+    // Longer than this no name of ours is, so nothing is near; nor is what differs too much in length alone.
+    let is_possible = sent.len() <= LONGEST && sent.len().abs_diff(name.len()) <= allowed;
+    is_possible.then(|| edits(sent, name)).filter(|far| *far <= allowed)
 }
 
 /// How far apart two names are, if they are near: at most a third of the letters differ, or they share the domain.
@@ -142,5 +191,8 @@ mod tests {
         assert_eq!(nearest("payloda", ["payload", "payload_ref", "qos"]), Some("payload"));
         assert_eq!(nearest("colour", ["payload", "qos"]), None);
         assert_eq!(nearest(&"x".repeat(1_000_000), ["payload"]), None);
+        assert_eq!(alike("amce", ["zeta", "acme-prod", "acme", "am"]), ["acme", "am"]);
+        assert_eq!(alike("acme", ["acme-prod", "acne"]), ["acne", "acme-prod"]);
+        assert_eq!(alike("dve", ["dev", "dog"]), ["dev"]);
     }
 }

@@ -21,7 +21,7 @@ use crate::ledger::store::{Body, BodyKey, BodyKind};
 use crate::ledger::time::Millis;
 
 use super::error::{ApiError, ApiResult, Code};
-use super::extract::Caller;
+use super::extract::{Caller, parse_checked};
 use super::render;
 use super::submission::Faults;
 use super::submit::{invalid, salted, unexpected};
@@ -278,7 +278,7 @@ fn fail(
     bodies: &mut Vec<(BodyKey, Body)>,
 ) -> ApiResult<Word> {
     let digest = canonical_digest(body.error, "/error", faults);
-    let parsed = body.error.map(|raw| serde_json::from_str::<ErrorBody>(raw.get()));
+    let parsed = body.error.map(|raw| parse_checked::<ErrorBody>(raw.get().as_bytes()));
     let ErrorBody { code, message } = match parsed {
         None => {
             faults.add("/error", "is missing: {\"code\", \"message\"}");
@@ -286,7 +286,7 @@ fn fail(
         }
         Some(Ok(error)) => error,
         Some(Err(error)) => {
-            faults.add("/error", error.to_string());
+            faults.add("/error", error.detail().to_owned());
             ErrorBody { code: "unreadable".to_owned(), message: None }
         }
     };

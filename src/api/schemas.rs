@@ -10,15 +10,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::ledger::handle::{Ledger, Unavailable};
 use crate::ledger::ids::Digest;
+use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::catalog::Entry;
 use crate::ledger::machine::task::spec::SchemaVerdicts;
 use crate::ledger::store::BodyKey;
-use crate::scheduler::routing::constraint::{self, Schema};
+use crate::ledger::time::Millis;
+use crate::scheduler::routing::constraint::{self, Schema, SchemaViolation};
 
-use super::error::{ApiError, ApiResult, Code};
+use super::error::{ApiError, Code};
+use super::extract::Caller;
 
 /// Compiled schemas kept; beyond, the cache starts over.
 const MAX_COMPILED: usize = 1_024;
@@ -45,8 +49,76 @@ impl Default for SchemaCache {
 /// A schema's digest and its compiled form; `None` if it can't be compiled, which registration rules out.
 pub(super) type Compiled = Vec<(Digest, Option<Arc<Schema>>)>;
 
-/// Why a schema refuses: where in the payload, and what is wrong there.
-pub(super) type Complaints = Vec<(Digest, String, String)>;
+/// Why a schema refuses.
+#[derive(Debug, Clone)]
+pub(super) struct Complaint {
+    /// Which schema.
+    pub(super) schema: Digest,
+    /// JSON pointer into the payload.
+    pub(super) pointer: String,
+    /// Which keyword of the schema.
+    keyword: String,
+    /// What is wrong; may quote the payload.
+    detail: String,
+}
+
+impl Complaint {
+    /// What is wrong, as far as whoever asks may see it.
+    pub(super) fn told(&self, sight: Sight) -> String {
+        match sight {
+            Sight::Payload => self.detail.clone(),
+            Sight::Schema if self.keyword.is_empty() => "is not what the schema wants".to_owned(),
+            Sight::Schema => format!("is not what the schema's {} wants", self.keyword),
+        }
+    }
+}
+
+/// Why the schemas refuse.
+pub(super) type Complaints = Vec<Complaint>;
+
+/// What may be told of a payload that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// All: it came with this call, or the token may read payloads.
+    Payload,
+    /// Where, and by which keyword; nothing that it holds.
+    Schema,
+}
+
+impl Sight {
+    /// Of a payload that is kept here.
+    pub(super) fn of(caller: &Caller) -> Self {
+        if caller.require(Scope::Read).is_ok() { Self::Payload } else { Self::Schema }
+    }
+}
+
+/// Why a check came to no verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unchecked {
+    /// Other checks took all the room for too long: nobody looked at this payload.
+    Busy,
+    /// It took too long.
+    TooSlow,
+    /// It broke off, which is a bug.
+    Broken,
+    /// The hub goes down.
+    Stopping,
+}
+
+impl From<Unchecked> for ApiError {
+    fn from(why: Unchecked) -> Self {
+        match why {
+            Unchecked::Busy => {
+                Self::new(Code::Busy, "too many payloads are being checked").retry_after(Millis::secs(2))
+            }
+            // Such a payload is no agent's to take.
+            Unchecked::TooSlow => Self::new(Code::PayloadRefused, "the check against the schemas took too long")
+                .at("/payload", "took too long to check"),
+            Unchecked::Broken => Self::internal(),
+            Unchecked::Stopping => Unavailable::Stopping.into(),
+        }
+    }
+}
 
 impl SchemaCache {
     /// The compiled schemas of those digests; what is not in the cache is read and compiled off-thread.
@@ -88,31 +160,27 @@ impl SchemaCache {
     /// The verdicts of each schema about a payload, with complaints of those that refuse it.
     ///
     /// # Errors
-    /// 422 `payload-refused` when the check takes too long: such a payload is no agent's to take.
+    /// [`Unchecked`] when there is none: that is no verdict of any schema.
     pub(super) async fn verdicts(
         &self,
         compiled: Compiled,
         payload: Arc<[u8]>,
-    ) -> ApiResult<(SchemaVerdicts, Complaints)> {
-        let slow = || {
-            ApiError::new(Code::PayloadRefused, "the check against the schemas took too long")
-                .at("/payload", "took too long to check")
-        };
-        let room = Arc::clone(&self.room);
-        let work = async move {
-            let Ok(permit) = room.acquire_owned().await else { return Err(Unavailable::Stopping.into()) };
-            let check = tokio::task::spawn_blocking(move || {
-                let verdicts = check(&compiled, &payload);
-                // Held to the end of the check, not of the wait for it: so a slow payload can't pile up threads.
-                drop(permit);
-                verdicts
-            });
-            check.await.map_err(|error| {
-                tracing::error!(%error, "a schema check broke off");
-                ApiError::internal()
-            })
-        };
-        tokio::time::timeout(TIME_LIMIT, work).await.map_err(|_| slow())?
+    ) -> Result<(SchemaVerdicts, Complaints), Unchecked> {
+        let room = timeout(TIME_LIMIT, Arc::clone(&self.room).acquire_owned()).await.map_err(|_| Unchecked::Busy)?;
+        let permit = room.map_err(|_| Unchecked::Stopping)?;
+        let check = tokio::task::spawn_blocking(move || {
+            let verdicts = check(&compiled, &payload);
+            // Held to the end of the check, not of the wait for it: so a slow payload can't pile up threads.
+            drop(permit);
+            verdicts
+        });
+        timeout(TIME_LIMIT, check).await.map_err(|_| Unchecked::TooSlow)?.map_err(|error| {
+            if error.is_cancelled() {
+                return Unchecked::Stopping;
+            }
+            tracing::error!(%error, "a schema check broke off");
+            Unchecked::Broken
+        })
     }
 }
 
@@ -123,14 +191,22 @@ fn check(compiled: &Compiled, payload: &[u8]) -> (SchemaVerdicts, Complaints) {
     for (digest, validator) in compiled {
         let Some(validator) = validator else {
             verdicts.refused.push(*digest);
-            complaints.push((*digest, String::new(), "the schema can't be compiled".to_owned()));
+            let detail = "the schema can't be compiled".to_owned();
+            let (pointer, keyword) = (String::new(), String::new());
+            complaints.push(Complaint { schema: *digest, pointer, keyword, detail });
             continue;
         };
         match validator.check(&instance) {
             Ok(()) => verdicts.accepted.push(*digest),
             Err(violations) => {
                 verdicts.refused.push(*digest);
-                complaints.extend(violations.into_iter().take(MAX_TOLD).map(|v| (*digest, v.pointer, v.detail)));
+                let told = violations.into_iter().take(MAX_TOLD);
+                complaints.extend(told.map(|SchemaViolation { pointer, keyword, detail }| Complaint {
+                    schema: *digest,
+                    pointer,
+                    keyword,
+                    detail,
+                }));
             }
         }
     }
@@ -150,14 +226,15 @@ pub(super) fn all_refuse(entry: &Entry, verdicts: &SchemaVerdicts) -> bool {
         && entry.schema_sets.iter().all(|set| set.iter().any(|digest| verdicts.refused.contains(digest)))
 }
 
-/// The refusal with the paths, without doubles.
-pub(super) fn refusal(complaints: &Complaints) -> ApiError {
+/// The refusal with the paths, without doubles, as far as they may be seen.
+pub(super) fn refusal(complaints: &Complaints, sight: Sight) -> ApiError {
     let mut told = BTreeSet::new();
     let mut error =
         ApiError::new(Code::PayloadRefused, "the agents that offer this capability do not take such a payload");
-    for (_, path, detail) in complaints {
-        if told.insert((path, detail)) {
-            error = error.at(format!("/payload{path}"), detail.clone());
+    for complaint in complaints {
+        let detail = complaint.told(sight);
+        if told.insert((&complaint.pointer, detail.clone())) {
+            error = error.at(format!("/payload{}", complaint.pointer), detail);
         }
     }
     error
@@ -185,8 +262,11 @@ mod tests {
         let (verdicts, complaints) = check(&compiled, br#"{"city":7}"#);
         assert_eq!(verdicts.accepted, vec![takes_all.0]);
         assert_eq!(verdicts.refused, vec![wants_city.0]);
-        let problem = serde_json::to_value(refusal(&complaints)).unwrap();
+        let problem = serde_json::to_value(refusal(&complaints, Sight::Payload)).unwrap();
         assert_eq!(problem["errors"][0]["pointer"], "/payload/city");
+        let veiled = serde_json::to_value(refusal(&complaints, Sight::Schema)).unwrap();
+        assert_eq!(veiled["errors"][0]["pointer"], "/payload/city");
+        assert_eq!(veiled["errors"][0]["detail"], "is not what the schema's type wants");
         assert!(!all_refuse(&entry(&[&[wants_city.0], &[takes_all.0]]), &verdicts), "one provider takes it");
         assert!(!all_refuse(&entry(&[&[wants_city.0], &[]]), &verdicts), "a provider without a schema takes all");
         assert!(all_refuse(&entry(&[&[wants_city.0], &[takes_all.0, wants_city.0]]), &verdicts));

@@ -35,6 +35,7 @@ async fn app(folder: &std::path::Path) -> App {
         secrets: Arc::new(Secrets::open(folder.join("secrets"), &keys).unwrap()),
         guard: Arc::new(Guard::default()),
         alerts: None,
+        meanings: Arc::default(),
     })
 }
 

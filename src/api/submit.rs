@@ -19,7 +19,8 @@ use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::event::EventBody;
 use crate::ledger::machine::task::deadline::first_status;
 use crate::ledger::machine::task::spec::{
-    Approval, BodyRef, Idempotence, IdempotencyKey, MAX_LIFETIME, SchemaVerdicts, SlowPolicy, Submission, Text,
+    AbsentAgents, Approval, BodyRef, Idempotence, IdempotencyKey, MAX_LIFETIME, SchemaVerdicts, SlowPolicy, Submission,
+    Text,
 };
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::store::{Body, BodyKind};
@@ -29,8 +30,9 @@ use crate::scheduler::outbound::guard::Purpose;
 use super::App;
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::Caller;
-use super::schemas::Complaints;
+use super::schemas::{Complaints, Sight};
 use super::submission::{CallbackBody, Fault, Faults, KEY_WINDOW, MAX_KEY, MAX_PAYLOAD, Setting, TaskBody, Unfit};
+use super::text::{self, Routed};
 use super::wire::ReceiptBody;
 use super::{near, render, schemas, submission};
 use crate::ledger::canonical;
@@ -78,10 +80,6 @@ impl From<Unfit> for ApiError {
     fn from(unfit: Unfit) -> Self {
         match unfit {
             Unfit::Invalid(faults) => invalid(faults),
-            Unfit::SemanticRoute => {
-                Self::new(Code::SemanticRoutingUnavailable, "this hub routes by capability, not by what a text means")
-                    .at("/text", "needs a capability beside it")
-            }
             Unfit::DeadlinePast { deadline } => {
                 Self::new(Code::DeadlinePast, format!("the deadline {deadline} has passed"))
                     .at("/deadline", "lies in the past")
@@ -116,6 +114,7 @@ pub(super) async fn prepare(
 ) -> ApiResult<Prepared> {
     let now = app.ledger.now();
     let to_ledger = |wall: Timestamp| app.ledger.from_wall(wall);
+    let text = by_text(app, caller, (body, raw), origin.key.as_ref()).await?;
     let setting = Setting {
         reach_id: ReachId(draw_id()),
         subject: &caller.token,
@@ -123,9 +122,13 @@ pub(super) async fn prepare(
         to_ledger: &to_ledger,
         sync_wait: origin.sync_wait,
         batch: origin.batch,
+        routed: capability_of(text.as_ref()),
     };
     let mut made = submission::submission(body, &setting)?;
-    caller.may_call(&made.capability)?;
+    match &text {
+        Some(ByText::Repeat) => made.absent_agents = AbsentAgents::Refuse,
+        Some(ByText::Routed(_)) | None => caller.may_call(&made.capability)?,
+    }
     if body.slow_reach.is_none() {
         made.slow_reach = slow_by_rule(app, caller, &made);
     }
@@ -144,13 +147,48 @@ pub(super) async fn prepare(
     }
     made.idempotency = key.map(Box::new);
     let mut bodies = Vec::new();
-    if let Some(payload) = body.payload {
+    if let Some(payload) = body.payload_or_text() {
         let (named, kept) = salted(payload.get().as_bytes())?;
         made.payload = Some(named);
         bodies.push((render::body_key(made.reach_id, BodyKind::Payload, 0), kept));
     }
-    let command = Command::SubmitTask { submission: Arc::new(made), bound: None };
+    let routed = match text {
+        Some(ByText::Routed(routed)) => Some(Box::new(routed.record())),
+        Some(ByText::Repeat) | None => None,
+    };
+    let command = Command::SubmitTask { submission: Arc::new(made), bound: None, routed };
     Ok(Prepared { intake: Intake { proposal: caller.proposal(command), bodies }, warnings })
+}
+
+/// What a text without a capability came to.
+enum ByText {
+    Routed(Routed),
+    /// It fits nothing now, and its key is bound: the core answers with what it fitted then (S6).
+    Repeat,
+}
+
+/// Routes a body that leaves it to its text what must be done; `None` for one that names its capability.
+async fn by_text(
+    app: &App,
+    caller: &Caller,
+    (body, raw): (&TaskBody<'_>, &[u8]),
+    header: Option<&Text>,
+) -> ApiResult<Option<ByText>> {
+    let Some(asked) = body.text.as_deref().filter(|_| text::is_asked(body)) else { return Ok(None) };
+    let refusal = match text::route(app, caller, asked).await {
+        Ok(routed) => return Ok(Some(ByText::Routed(routed))),
+        Err(refusal) => refusal,
+    };
+    let named = NamedKey { field: body.idempotency_key.as_deref(), header: header.cloned() };
+    let key = idempotency(app, caller, named, raw)?;
+    if is_bound(app, caller, key.as_ref()).await? { Ok(Some(ByText::Repeat)) } else { Err(refusal) }
+}
+
+fn capability_of(text: Option<&ByText>) -> Option<Capability> {
+    text.map(|text| match text {
+        ByText::Routed(routed) => routed.capability().clone(),
+        ByText::Repeat => submission::unnamed(),
+    })
 }
 
 /// What a slow task's capability says, for one that says nothing itself. A hand-over may start it twice, so it holds for
@@ -191,7 +229,7 @@ async fn fits_the_present(
         under_parent(app, caller, parent, made, warnings).await?;
     }
     match fit_to_offers(app, caller, body, made).await? {
-        Some(complaints) => Err(schemas::refusal(&complaints)),
+        Some(complaints) => Err(schemas::refusal(&complaints, Sight::Payload)),
         None => Ok(()),
     }
 }
@@ -272,7 +310,8 @@ pub(super) async fn fit_to_offers(
         made.schemas.accepted = schemas::distinct(entry).into_iter().collect();
         return Ok(None);
     }
-    let (verdicts, complaints) = held_against_offers(app, caller, &made.capability, body.payload).await?;
+    let (verdicts, complaints) =
+        held_against_offers(app, caller, &made.capability, body.payload_or_text().as_deref()).await?;
     made.schemas = verdicts;
     Ok(complaints)
 }
@@ -404,6 +443,9 @@ pub(super) async fn accepted(
         }
         Answer::Replayed { subject: KeySubject::Batch(_), .. } => {
             Err(ApiError::new(Code::IdempotencyKeyReused, "the key is in use for a batch"))
+        }
+        Answer::Replayed { subject: KeySubject::Replay(_), .. } => {
+            Err(ApiError::new(Code::IdempotencyKeyReused, "the key is in use for a replay plan"))
         }
         other => Err(unexpected(&other)),
     }

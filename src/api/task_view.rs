@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::ledger::handle::{Ledger, Unavailable};
-use crate::ledger::ids::ReachId;
+use crate::ledger::ids::{AttemptNo, ReachId};
 use crate::ledger::machine::Kin;
 use crate::ledger::machine::event::HeldWhy;
 use crate::ledger::machine::task::spec::{BodyRef, OrphanPolicy, Text};
@@ -13,6 +13,7 @@ use crate::ledger::machine::task::status::{Status, StatusKind};
 use crate::ledger::machine::task::{OutcomeKind, ReachOutcome, Task, WorkOutcome};
 use crate::ledger::store::{Body, BodyKind};
 
+use super::anew::Anew;
 use super::render;
 
 /// A result up to here is shown inside its task.
@@ -55,6 +56,11 @@ pub(super) struct TaskView {
     callback: Option<serde_json::Value>,
     /// The ended task that it was made of.
     redrive_of: Option<String>,
+    /// How it was made of that one: `by` whom and why, by which plan, and whether its `payload` was `kept`, `patched` or
+    /// `replaced`. In answers about this one task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Option<Object>)]
+    redrive: Option<serde_json::Value>,
     /// The task that was made of this one.
     redriven_as: Option<String>,
     /// The result, if it is small; else read `result_url`.
@@ -91,6 +97,8 @@ pub(super) struct Beside {
     pub kin: Kin,
     /// Why it is an orphan that waits for a word.
     pub held: Option<HeldWhy>,
+    /// How it was made anew.
+    pub anew: Option<Anew>,
 }
 
 /// Reads what a task's view shows beside the task itself.
@@ -98,11 +106,14 @@ pub(super) struct Beside {
 /// # Errors
 /// [`Unavailable`] when the disk does not answer.
 pub(super) async fn beside(ledger: &Ledger, task: &Task) -> Result<Beside, Unavailable> {
-    let held = held(ledger, std::slice::from_ref(task)).await?.pop().flatten();
+    let held = ledger.held(std::slice::from_ref(task)).await?.pop().flatten();
     let mut beside = Beside { kin: ledger.kin(task).await?, held, ..Beside::default() };
     if task.status.kind() == StatusKind::SlowReach {
         let key = (task.namespace.clone(), task.spec.capability.clone());
         beside.owner = ledger.published().capability_rules.get(&key).and_then(|rules| rules.owner.clone());
+    }
+    if beside.kin.redrive_of.is_some() {
+        beside.anew = Anew::of(ledger, task).await?;
     }
     if let Some(named) = task.result.as_ref().filter(|named| named.len <= INLINE_RESULT) {
         beside.result = result_body(ledger, task, named).await?;
@@ -111,18 +122,6 @@ pub(super) async fn beside(ledger: &Ledger, task: &Task) -> Result<Beside, Unava
         beside.message = message(ledger, task, named).await?;
     }
     Ok(beside)
-}
-
-/// Why each of some tasks is an orphan that waits for a word, if it is one that its policy does not hold.
-///
-/// # Errors
-/// [`Unavailable`] when the hub does not answer.
-pub(super) async fn held(ledger: &Ledger, tasks: &[Task]) -> Result<Vec<Option<HeldWhy>>, Unavailable> {
-    if !tasks.iter().any(|task| task.status.kind() == StatusKind::Orphaned) {
-        return Ok(vec![None; tasks.len()]);
-    }
-    let ids: Vec<ReachId> = tasks.iter().map(Task::id).collect();
-    ledger.ask(move |state| ids.into_iter().map(|id| state.held(id)).collect()).await
 }
 
 /// The bytes of a task's result; `None` once they are erased.
@@ -136,16 +135,34 @@ pub(super) async fn result_body(ledger: &Ledger, task: &Task, named: &BodyRef) -
     Ok(body.filter(|body| body.digest() == named.digest))
 }
 
-async fn message(ledger: &Ledger, task: &Task, named: &BodyRef) -> Result<Option<String>, Unavailable> {
+/// What was said of a task's failure; `None` once it is erased.
+///
+/// # Errors
+/// [`Unavailable`] when the disk does not answer.
+pub(super) async fn message(ledger: &Ledger, task: &Task, named: &BodyRef) -> Result<Option<String>, Unavailable> {
     let reported = task.outcomes.iter().rev().filter(|record| record.kind == OutcomeKind::Fail).map(|r| r.attempt);
     // A failure of the hub's own making, such as a push that failed, has no record: its attempt is the last one.
     for attempt in std::iter::once(task.attempt).chain(reported).take(4) {
-        let body = ledger.body(render::body_key(task.id(), BodyKind::Error, attempt.0)).await?;
-        if let Some(body) = body.filter(|body| body.digest() == named.digest) {
-            return Ok(Some(String::from_utf8_lossy(&body.bytes).into_owned()));
+        if let Some(said) = message_of(ledger, task.id(), attempt, named).await? {
+            return Ok(Some(said));
         }
     }
     Ok(None)
+}
+
+/// What was said of the failure of one attempt; `None` once it is erased.
+///
+/// # Errors
+/// [`Unavailable`] when the disk does not answer.
+pub(super) async fn message_of(
+    ledger: &Ledger,
+    task: ReachId,
+    attempt: AttemptNo,
+    named: &BodyRef,
+) -> Result<Option<String>, Unavailable> {
+    let body = ledger.body(render::body_key(task, BodyKind::Error, attempt.0)).await?;
+    let body = body.filter(|body| body.digest() == named.digest);
+    Ok(body.map(|body| String::from_utf8_lossy(&body.bytes).into_owned()))
 }
 
 /// JSON bytes as they came; what is not JSON is shown as a string.
@@ -166,7 +183,7 @@ impl TaskView {
         Self {
             state: task.status.kind().name(),
             capability: spec.capability.to_string(),
-            qos: render::qos(spec.qos),
+            qos: spec.qos.name(),
             attempt: task.attempt.0,
             retries_used: task.retries_used,
             interruptions: task.interruptions,
@@ -200,6 +217,7 @@ impl TaskView {
                 })
             }),
             redrive_of: beside.kin.redrive_of.map(|id| id.to_string()),
+            redrive: beside.anew.as_ref().map(Anew::view),
             redriven_as: beside.kin.redriven_as.map(|id| id.to_string()),
             result: beside.result.and_then(|body| raw(&body.bytes)),
             result_url: large.then(|| format!("/v1/tasks/{id}/result")),

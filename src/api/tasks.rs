@@ -25,6 +25,7 @@ use crate::ledger::store::BodyKind;
 use crate::ledger::time::Millis;
 
 use super::App;
+use super::departures;
 use super::error::{ApiError, ApiResult, Code, Thing};
 use super::extract::{Caller, Id, Json, JsonBytes, MaybeJson, NoQuery, Query, outside, parse, preferred_wait};
 use super::list::{only, word};
@@ -80,10 +81,13 @@ pub(super) async fn submit_task(
         let body: TaskBody<'_> = parse(&bytes)?;
         submit::prepare(&app, &caller, &body, &bytes, origin).await?
     };
-    let verdict = app.ledger.propose(prepared.intake).await;
+    let released = match app.ledger.propose(prepared.intake).await {
+        Ok(released) => released,
+        Err(refusal) => return Err(departures::refused(&app, &caller, refusal).await),
+    };
     // What waits for the task's end keeps no room.
     drop(bytes);
-    let accepted = submit::accepted(&app, &caller, verdict, prepared.warnings).await?;
+    let accepted = submit::accepted(&app, &caller, Ok(released), prepared.warnings).await?;
     let Some(wait) = wait else { return Ok(answer(&accepted)) };
     let ended = end_of(&app, accepted.task, Duration::from_millis(wait.0)).await?;
     let mut response = match ended {

@@ -64,6 +64,14 @@ pub fn reason(pointer: &str, text: Option<&str>) -> ApiResult<Option<Text>> {
     }
 }
 
+/// The reason of an operator who has to give one, in the field `reason`.
+///
+/// # Errors
+/// As [`reason`].
+pub fn why(text: Option<&str>) -> ApiResult<Text> {
+    reason("/reason", text)?.ok_or_else(|| ApiError::field("/reason", "is missing: say why, it stands in the ledger"))
+}
+
 /// How many items a page has: `limit` if it is within 1 to [`MAX_PAGE`].
 ///
 /// # Errors

@@ -140,12 +140,14 @@ pub(super) async fn claim(
             hand_over(unsent, outbox, outcomes).await
         }
         // The reports were taken all the same: their outcomes go with the refusal of the claim.
-        Some(Err(refusal)) if !outcomes.is_empty() => {
-            let refusal = ApiError::from(refusal).named(Thing::Agent, &who.agent);
+        Some(Err(refusal)) => {
+            let refusal = ApiError::from(refusal).named(Thing::Agent, &who.agent).of_incarnation(who.incarnation.0);
+            if outcomes.is_empty() {
+                return Err(refusal);
+            }
             let outcomes = serde_json::to_value(&outcomes).unwrap_or_default();
             Err(refusal.fact("outcomes", outcomes))
         }
-        Some(Err(refusal)) => Err(ApiError::from(refusal).named(Thing::Agent, &who.agent)),
         None => Err(ApiError::internal()),
     }
 }

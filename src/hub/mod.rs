@@ -24,7 +24,7 @@ use crate::api::server::Server;
 use crate::ledger::boot;
 use crate::ledger::handle::{Ledger, Phase};
 use crate::ledger::keys::Keys;
-use crate::ledger::launch::{ClockLeap, Launch, LaunchError, Running, prepare};
+use crate::ledger::launch::{ClockLeap, Found, Launch, LaunchError, Running, prepare};
 use crate::ledger::machine::State;
 use crate::ledger::sequencer::Fate;
 use crate::ledger::store::Store;
@@ -37,6 +37,7 @@ use crate::scheduler::outbound::alerts::{Settings, Target, TargetError};
 use crate::scheduler::outbound::guard::Guard;
 use crate::scheduler::outbound::hosts::Limits as CallbackLimits;
 use crate::scheduler::outbound::secrets::{SecretError, Secrets};
+use crate::scheduler::trainer;
 
 use guardian::{Guardian, Watermarks};
 use opening::{Opening, Outbound, Room};
@@ -171,6 +172,13 @@ pub struct Hub {
     stop_grace: Duration,
 }
 
+/// What a start found. The first has nothing to tell: a line about nothing would be the first that a newcomer reads.
+fn tell(found: &Found) {
+    if found.seq.0 > 0 {
+        tracing::info!(seq = %found.seq, snapshot = %found.snapshot, tasks = found.tasks, boot = found.boot.0, "folded");
+    }
+}
+
 impl Hub {
     /// Opens the ledger, resolves what was in flight, and opens the door.
     ///
@@ -190,7 +198,7 @@ impl Hub {
         })
         .await?;
         let Running { ledger, fate, appends, found } = running;
-        tracing::info!(seq = %found.seq, snapshot = %found.snapshot, tasks = found.tasks, boot = found.boot.0, "folded");
+        tell(&found);
         let room = Room { store: Arc::clone(&store), marks: options.watermarks };
         let secrets = Arc::new(open_secrets(&folder, &keys)?);
         let guard = Arc::new(options.guard);
@@ -217,9 +225,9 @@ impl Hub {
             secrets: Arc::clone(&secrets),
             guard: Arc::clone(&guard),
             alerts: board,
+            meanings: Arc::default(),
         });
-        // Ends by itself when the ledger does.
-        tokio::spawn(api::late_schemas::keep_checking(ledger.clone(), Arc::clone(&app.schemas)));
+        in_the_background(&ledger, &app);
         let server = Server::bind(options.listen, app)
             .await
             .map_err(|source| StartError::Listen { address: options.listen, source })?;
@@ -314,6 +322,12 @@ impl Hub {
         });
         closed.await.map_err(|e| Fate::Impossible(e.to_string()))?.map_err(|error| Fate::Disk(error.to_string()))
     }
+}
+
+/// What looks at every registration. Both end by themselves when the ledger does.
+fn in_the_background(ledger: &Ledger, app: &api::App) {
+    tokio::spawn(api::late_schemas::keep_checking(ledger.clone(), Arc::clone(&app.schemas)));
+    tokio::spawn(trainer::keep_learning(ledger.clone(), Arc::clone(&app.meanings)));
 }
 
 /// Why a start that waited for room could not go on: it would stand there for ever, half open. Silent if it could.

@@ -101,7 +101,9 @@ async fn resolve(ledger: &Ledger) -> Result<(), StartError> {
     let count = proposals.len();
     let verdicts = ledger.propose_all(proposals.into_iter().map(Into::into).collect()).await.map_err(other)?;
     let refused = verdicts.iter().filter(|verdict| verdict.is_err()).count();
-    tracing::info!(count, refused, "resolved what was in flight");
+    if count > 0 {
+        tracing::info!(count, refused, "resolved what was in flight");
+    }
     Ok(())
 }
 

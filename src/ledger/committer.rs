@@ -23,7 +23,7 @@ use crate::ledger::ids::{AgentKey, Digest, Incarnation, Seq};
 use crate::ledger::keys::Keys;
 use crate::ledger::machine::command::{Command, Proposal, Report, Word};
 use crate::ledger::machine::decision::Answer;
-use crate::ledger::machine::event::{Actor, Event, EventBody};
+use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind};
 use crate::ledger::machine::task::status::Delivery;
 use crate::ledger::store::{Body, BodyKey, Head, Rows, Store, block};
 use crate::ledger::time::{Clock, Millis};
@@ -280,6 +280,7 @@ impl Committer {
             published.callbacks = now.callbacks + stir.callbacks;
             published.registrations = now.registrations + stir.registrations;
             published.replays = now.replays + stir.replays;
+            published.redrives = now.redrives + stir.redrives;
             *now = published;
         });
         self.watchers.wake(events.iter().filter_map(|event| event.body.task()));
@@ -342,6 +343,7 @@ struct Stir {
     callbacks: u64,
     registrations: u64,
     replays: u64,
+    redrives: u64,
 }
 
 impl Stir {
@@ -349,6 +351,7 @@ impl Stir {
     fn of(events: &[Event]) -> Self {
         let mut stir = Self::default();
         for event in events {
+            stir.redrives += u64::from(event.body.kind() == EventKind::TaskRedriven);
             match &event.body {
                 EventBody::TaskDispatched(e) if e.delivery == Delivery::Push => stir.pushes += 1,
                 EventBody::TaskCancelled(_) | EventBody::TaskExpired(_) => stir.pushes += 1,

@@ -267,7 +267,10 @@ async fn heavy_dispatches(ledger: &Ledger, script: &Script, count: u32) {
     for n in 1..=count {
         let payload = Some(BodyRef { digest: Digest::default(), len: 1 << 20 });
         let submission = Arc::new(Submission { reach_id: numbered(n), payload, ..submission(0) });
-        ledger.propose(by_token(Command::SubmitTask { submission, bound: None })).await.expect("it is taken");
+        ledger
+            .propose(by_token(Command::SubmitTask { submission, bound: None, routed: None }))
+            .await
+            .expect("it is taken");
     }
     let all = (1..=count).map(|n| dispatch_to(numbered(n), "worker-1", Incarnation(1)));
     locked(&script.next).extend(all);
@@ -313,7 +316,7 @@ async fn a_fleet_that_is_lost_at_once_is_many_commits_and_no_decision_is_torn() 
     let mut intakes: Vec<Intake> = names.iter().map(|name| register_as(name, "one", EACH).into()).collect();
     for n in 0..AGENTS * EACH {
         let task = Submission { reach_id: numbered(n), ..submission(1) };
-        intakes.push(by_token(Command::SubmitTask { submission: task.into(), bound: None }).into());
+        intakes.push(by_token(Command::SubmitTask { submission: task.into(), bound: None, routed: None }).into());
         intakes.push(dispatch_to(numbered(n), &format!("worker-{}", n / EACH), Incarnation(1)).into());
     }
     let verdicts = ledger.propose_all(intakes).await.expect("an answer");

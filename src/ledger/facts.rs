@@ -6,17 +6,18 @@
 
 use std::sync::Arc;
 
-use crate::ledger::ids::{AgentKey, Namespace, ReachId, Seq, SessionId};
+use crate::ledger::ids::{AgentKey, Digest, Namespace, ReachId, Seq, SessionId};
 use crate::ledger::keys::Keys;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind, TaskRedriven};
-use crate::ledger::machine::replay::ItemAction;
-use crate::ledger::machine::replay::order::Before;
+use crate::ledger::machine::replay::order::{Before, Patched, ReplayItem};
+use crate::ledger::machine::replay::{ItemAction, Skip, would_go};
 use crate::ledger::machine::success::{Origin, Success};
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::task::spec::{IdempotencyKey, MAX_STALE_EVENTS};
+use crate::ledger::machine::task::spec::{BodyRef, IdempotencyKey, MAX_STALE_EVENTS};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::{Fact, KeyBinding, State};
+use crate::ledger::merge_patch::patched;
 use crate::ledger::planner::Note;
 use crate::ledger::store::{Body, BodyKey, BodyKind, FinishedFilter, Kept, ReadError, Rows, Store, StoredEvent};
 
@@ -26,29 +27,36 @@ const LOOKED_AT: usize = 128;
 /// Links of a chain of redrives that are followed one by one.
 const CHAIN: usize = 64;
 
-/// Fills in what the command's decision needs.
+/// Bodies that come with a proposal.
+pub type Brought = [(BodyKey, Body)];
+
+/// Fills in what the command's decision needs; answers the bodies that it brings if it is carried out.
 ///
 /// # Errors
 /// [`ReadError`] when the disk fails: then nothing can be decided.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the commands that need no fact are the many")]
-pub fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, keys: &Keys) -> Result<(), ReadError> {
+pub fn fill(
+    proposal: &mut Proposal,
+    state: &State,
+    store: &dyn Store,
+    keys: &Keys,
+) -> Result<Vec<(BodyKey, Body)>, ReadError> {
     let namespace = proposal.namespace.clone();
+    let mut brings = Vec::new();
     match &mut proposal.command {
-        Command::SubmitTask { submission, bound } => {
+        Command::SubmitTask { submission, bound, .. } => {
             *bound = binding(namespace.as_ref(), submission.idempotency.as_deref(), state, store)?;
         }
         Command::OpenBatch { idempotency, bound, .. } => {
             *bound = binding(namespace.as_ref(), idempotency.as_ref(), state, store)?;
         }
+        Command::PlanReplay(order) => {
+            order.bound = binding(namespace.as_ref(), order.idempotency.as_ref(), state, store)?;
+        }
         Command::Report(report) => report.fact = reported_on(report.task, state, store)?,
         Command::CancelTask { task, fact, .. } => *fact = finished(*task, state, store)?,
         Command::RedriveTask(order) => order.before = Some(before_redrive(order.task, state, store)?),
-        Command::ReplayItem(item) => {
-            item.before = Some(match item.action {
-                ItemAction::Replay => before_replay(item.task, state, store)?,
-                ItemAction::Redrive => before_redrive(item.task, state, store)?,
-            });
-        }
+        Command::ReplayItem(item) => brings.extend(before_item(item, namespace.as_ref(), state, store)?),
         Command::ReplayTask { task, superseded_by } => {
             if let Some(orphan) = state.task(*task) {
                 *superseded_by = superseded_orphan(orphan, state, store)?;
@@ -64,7 +72,7 @@ pub fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, keys: &Ke
         }
         _ => {}
     }
-    Ok(())
+    Ok(brings)
 }
 
 fn binding(
@@ -112,8 +120,48 @@ fn before_replay(id: ReachId, state: &State, store: &dyn Store) -> Result<Before
     }
 }
 
+/// What the disk knows of an item's task; and the payload that its plan's patch makes, if the item goes with it.
+fn before_item(
+    item: &mut ReplayItem,
+    namespace: Option<&Namespace>,
+    state: &State,
+    store: &dyn Store,
+) -> Result<Option<(BodyKey, Body)>, ReadError> {
+    let patch = item.amendment.as_ref().and_then(|amendment| amendment.patch.clone());
+    let Some(patch) = patch.filter(|_| item.action == ItemAction::Redrive) else {
+        item.before = Some(match item.action {
+            ItemAction::Replay => before_replay(item.task, state, store)?,
+            ItemAction::Redrive => before_redrive(item.task, state, store)?,
+        });
+        return Ok(None);
+    };
+    let before = Before { patched: Some(Patched::NotMade), ..history(item.task, state, store)? };
+    item.before = Some(before);
+    // A payload is only read, and taken apart, for what the rules let go.
+    let goes = would_go(state, namespace, item);
+    let Some(before) = item.before.as_mut().filter(|_| goes) else { return Ok(None) };
+    let (patched, made) = if before.has_payload {
+        patch_payload((item.task, item.replay.successor(item.task)), &patch, store)?
+    } else {
+        (Some(Patched::Left(Skip::PayloadNotInline)), None)
+    };
+    // One that was erased is told as such.
+    (before.has_payload, before.patched) = (patched.is_some(), patched);
+    Ok(made)
+}
+
 /// What the disk knows of an ended task that is to be made anew (semantics 16, 28, 40).
 fn before_redrive(id: ReachId, state: &State, store: &dyn Store) -> Result<Before, ReadError> {
+    let mut before = history(id, state, store)?;
+    if before.has_payload {
+        let key = BodyKey::Task { task: id, kind: BodyKind::Payload, attempt: 0 };
+        before.has_payload = store.body(&key)?.is_some();
+    }
+    Ok(before)
+}
+
+/// As [`before_redrive`], without a look at its payload: it says whether it had one.
+fn history(id: ReachId, state: &State, store: &dyn Store) -> Result<Before, ReadError> {
     let finished = row_of(id, state, store)?;
     let Some(task) = finished.as_ref().or_else(|| state.task(id)) else { return Ok(Before::default()) };
     if !task.status.kind().is_terminal() {
@@ -121,15 +169,41 @@ fn before_redrive(id: ReachId, state: &State, store: &dyn Store) -> Result<Befor
     }
     let mut later: Vec<Seq> = task.seqs.iter().copied().filter(|seq| Some(*seq) > task.ended_by).collect();
     later.extend(store.after(id)?);
-    let has_payload = task.spec.payload.is_some()
-        && store.body(&BodyKey::Task { task: id, kind: BodyKind::Payload, attempt: 0 })?.is_some();
     Ok(Before {
         redriven_as: redriven_as(id, &later, store)?,
-        has_payload,
+        has_payload: task.spec.payload.is_some(),
         superseded_by: superseded_by(task, state, store)?,
         origin: origin(id, state, store)?,
         finished: finished.map(Arc::new),
+        patched: None,
     })
+}
+
+/// What is told of a patched payload, and itself.
+type PatchedBody = (Option<Patched>, Option<(BodyKey, Body)>);
+
+/// The payload that a plan's patch makes of that of the first of two tasks, for the second; `None` if it is gone.
+fn patch_payload(
+    (task, successor): (ReachId, ReachId),
+    patch: &[u8],
+    store: &dyn Store,
+) -> Result<PatchedBody, ReadError> {
+    let key = |task| BodyKey::Task { task, kind: BodyKind::Payload, attempt: 0 };
+    let Some(old) = store.body(&key(task))? else { return Ok((None, None)) };
+    Ok(match patched(&old.bytes, patch) {
+        Err(why) => (Some(Patched::Left(why.skip())), None),
+        Ok(bytes) => {
+            let body = Body { salt: salt_of(&old, successor), bytes: bytes.into() };
+            let len = u32::try_from(body.bytes.len()).unwrap_or(u32::MAX);
+            (Some(Patched::Made(BodyRef { digest: body.digest(), len })), Some((key(successor), body)))
+        }
+    })
+}
+
+/// A salt that is as secret as that of the first payload, and the same at every try.
+fn salt_of(old: &Body, successor: ReachId) -> [u8; 16] {
+    let Digest(digest) = Digest::of(&[b"patched", &old.salt, &successor.0]);
+    digest.first_chunk().copied().unwrap_or_default()
 }
 
 /// The task that was made of this one, if a later event of its history says so.
@@ -218,27 +292,44 @@ pub fn superseded_by(task: &Task, state: &State, store: &dyn Store) -> Result<Op
     let Some(session) = &task.spec.session else { return Ok(None) };
     let own = origin(task.id(), state, store)?.map(|origin| origin.seq);
     let place = own.or_else(|| task.seqs.first().copied()).unwrap_or_default();
-    let newer = |success: Success| (success.place > place).then_some(success.task);
-    if let Some(by) = state.newest_success(&task.namespace, session).and_then(newer) {
-        return Ok(Some(by));
+    match state.newest_success(&task.namespace, session).and_then(|success| newer(success, place)) {
+        Some(by) => Ok(Some(by)),
+        None => succeeded_after((&task.namespace, session), place, store),
     }
-    let newest = store.newest_success(&task.namespace, session)?;
-    match (newest.success.and_then(newer), newest.kept) {
+}
+
+/// The task of a success, if that was submitted after a place.
+#[must_use]
+pub fn newer(success: Success, place: Seq) -> Option<ReachId> {
+    (success.place > place).then_some(success.task)
+}
+
+/// A task of a session that was submitted after a place, has succeeded and has left memory.
+///
+/// # Errors
+/// [`ReadError`] when the disk fails.
+pub fn succeeded_after(
+    (namespace, session): (&Namespace, &SessionId),
+    place: Seq,
+    store: &dyn Store,
+) -> Result<Option<ReachId>, ReadError> {
+    let newest = store.newest_success(namespace, session)?;
+    match (newest.success.and_then(|success| newer(success, place)), newest.kept) {
         (Some(by), _) => Ok(Some(by)),
         (None, Kept::Always) => Ok(None),
-        (None, Kept::Lately) => among_old(task, session, (place, store)),
+        (None, Kept::Lately) => among_old((namespace, session), place, store),
     }
 }
 
 /// The same in a folder that was begun before successes had rows: looked for among the [`LOOKED_AT`] newest ended tasks
 /// of the session. One that was made of an older one does not count there.
 fn among_old(
-    task: &Task,
-    session: &SessionId,
-    (place, store): (Seq, &dyn Store),
+    (namespace, session): (&Namespace, &SessionId),
+    place: Seq,
+    store: &dyn Store,
 ) -> Result<Option<ReachId>, ReadError> {
     let filter = FinishedFilter { session: Some(session.clone()), ..FinishedFilter::default() };
-    for newer in store.list_finished(&task.namespace, &filter, None, LOOKED_AT)? {
+    for newer in store.list_finished(namespace, &filter, None, LOOKED_AT)? {
         let succeeded = newer.status.kind() == StatusKind::Succeeded;
         if succeeded
             && newer.seqs.first().copied() > Some(place)
@@ -250,12 +341,13 @@ fn among_old(
     Ok(None)
 }
 
-/// The payloads of tasks that were made of ended ones: each keeps its own, so that each can be erased by itself.
+/// The payloads of tasks that were made of ended ones: each keeps its own, so that each can be erased by itself. Of one
+/// that brought another payload nothing is read.
 ///
 /// # Errors
 /// [`ReadError`] when the disk fails.
 #[expect(clippy::wildcard_enum_match_arm, reason = "asks about two kinds; no other brings a payload")]
-pub fn inherited(events: &[Event], store: &dyn Store) -> Result<Vec<(BodyKey, Body)>, ReadError> {
+pub fn inherited(events: &[Event], brought: &Brought, store: &dyn Store) -> Result<Vec<(BodyKey, Body)>, ReadError> {
     let mut bodies = Vec::new();
     let mut named = None;
     for event in events {
@@ -264,7 +356,8 @@ pub fn inherited(events: &[Event], store: &dyn Store) -> Result<Vec<(BodyKey, Bo
             EventBody::TaskSubmitted(body) => named = body.submission.payload.as_ref().map(|payload| payload.digest),
             EventBody::TaskRedriven(body) => {
                 let key = |task| BodyKey::Task { task, kind: BodyKind::Payload, attempt: 0 };
-                let payload = if named.is_some() { store.body(&key(body.task))? } else { None };
+                let is_own = brought.iter().any(|(place, _)| *place == key(body.successor));
+                let payload = if named.is_some() && !is_own { store.body(&key(body.task))? } else { None };
                 let same = payload.filter(|payload| Some(payload.digest()) == named);
                 bodies.extend(same.map(|payload| (key(body.successor), payload)));
             }

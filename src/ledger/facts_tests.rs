@@ -57,7 +57,7 @@ impl Book {
             callback: (told == Told::Yes).then(|| callback.into()),
             ..submission(reach(n), "text.count")
         };
-        self.tell(TaskSubmitted { submission: submission.into(), deadline: Timestamp(u64::MAX / 2) });
+        self.tell(TaskSubmitted { submission: submission.into(), deadline: Timestamp(u64::MAX / 2), routed: None });
     }
 
     fn work(&mut self, task: ReachId) {
@@ -75,6 +75,7 @@ impl Book {
                 score: Vec::new(),
                 runners_up: Vec::new(),
                 exclusions: Vec::new(),
+                rules: None,
             },
         });
         self.tell(TaskAcknowledged { task, attempt, incarnation, work_deadline: Timestamp(u64::MAX / 2) });
@@ -105,6 +106,7 @@ impl Book {
             successor,
             may_have_run: MayHaveRun::Include,
             correction: None,
+            schemas: None,
             reason: "again".into(),
             before: None,
         };

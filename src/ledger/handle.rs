@@ -20,6 +20,7 @@ use crate::ledger::machine::catalog::Catalog;
 use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::policy::{HubPolicy, Policies, RulesByCapability};
+use crate::ledger::machine::routing::RoutingByCapability;
 use crate::ledger::machine::task::deadline::work_timeout;
 use crate::ledger::machine::task::spec::Submission;
 use crate::ledger::machine::task::status::Status;
@@ -239,6 +240,8 @@ pub struct Published {
     pub policies: Arc<Policies>,
     /// Rules by capability.
     pub capability_rules: Arc<RulesByCapability>,
+    /// How the tasks of capabilities are given out.
+    pub routing_rules: Arc<RoutingByCapability>,
     /// The rules of the whole hub, as of `visible`.
     pub hub_policy: HubPolicy,
     /// Who offers what.
@@ -253,6 +256,33 @@ pub struct Published {
     pub registrations: u64,
     /// Replay plans: their phases and the outcomes of their items.
     pub replays: u64,
+    /// Tasks that were made of ended ones.
+    pub redrives: u64,
+}
+
+impl Published {
+    /// What a state makes visible; nothing is counted yet.
+    #[must_use]
+    pub fn of(state: &State, phase: Phase) -> Self {
+        Self {
+            seq: state.seq(),
+            at: state.at(),
+            lineage: state.lineage(),
+            phase,
+            access: Arc::clone(state.access()),
+            policies: Arc::clone(state.policies()),
+            capability_rules: Arc::clone(state.capability_rules()),
+            routing_rules: Arc::clone(state.routing_rules()),
+            hub_policy: state.hub_policy(),
+            catalog: Arc::clone(state.catalog()),
+            wall_offset: state.wall_offset(),
+            pushes: 0,
+            callbacks: 0,
+            registrations: 0,
+            replays: 0,
+            redrives: 0,
+        }
+    }
 }
 
 pub(in crate::ledger) type Release = Box<dyn FnOnce() + Send>;

@@ -29,6 +29,14 @@ pub enum IdError {
     /// Not `prefix_` and 26 characters of base32.
     #[error("expected {0}_ and 26 characters of base32")]
     TypeId(&'static str),
+    /// An id, but of another kind of thing.
+    #[error("expected {expected}_ and 26 characters of base32; this is the id of a {found}")]
+    OtherKind {
+        /// The prefix that it should have.
+        expected: &'static str,
+        /// What it is an id of.
+        found: &'static str,
+    },
 }
 
 fn check_text_id(text: &str) -> Result<(), IdError> {
@@ -175,6 +183,30 @@ fn unbase32(text: &str) -> Option<[u8; 16]> {
     Some(value.to_be_bytes())
 }
 
+/// What has an id with its kind in front.
+const KINDS: [(&str, &str); 4] = [
+    (ReachId::PREFIX, "task"),
+    (BatchId::PREFIX, "batch"),
+    (ReplayId::PREFIX, "replay plan"),
+    (CallbackId::PREFIX, "callback"),
+];
+
+/// What a text is the id of, if it has its kind in front: the text alone says so, whether there is such a thing or not.
+#[must_use]
+pub fn kind_of(text: &str) -> Option<&'static str> {
+    let (prefix, rest) = text.split_once('_')?;
+    let (_, kind) = KINDS.iter().find(|(known, _)| *known == prefix)?;
+    unbase32(rest).map(|_| *kind)
+}
+
+/// Why a text is no id with this prefix.
+fn no_type_id(expected: &'static str, text: &str) -> IdError {
+    match kind_of(text) {
+        Some(found) => IdError::OtherKind { expected, found },
+        None => IdError::TypeId(expected),
+    }
+}
+
 macro_rules! type_id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
@@ -204,7 +236,7 @@ macro_rules! type_id {
                 text.strip_prefix(concat!($prefix, "_"))
                     .and_then(unbase32)
                     .map(Self)
-                    .ok_or(IdError::TypeId($prefix))
+                    .ok_or_else(|| no_type_id($prefix, text))
             }
         }
     };

@@ -241,20 +241,5 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), LaunchEr
 }
 
 fn first_published(state: &State, head: crate::ledger::store::Head) -> Published {
-    Published {
-        seq: head.seq,
-        at: state.at(),
-        lineage: head.lineage,
-        phase: Phase::Starting,
-        access: Arc::clone(state.access()),
-        policies: Arc::clone(state.policies()),
-        capability_rules: Arc::clone(state.capability_rules()),
-        hub_policy: state.hub_policy(),
-        catalog: Arc::clone(state.catalog()),
-        wall_offset: state.wall_offset(),
-        pushes: 0,
-        callbacks: 0,
-        registrations: 0,
-        replays: 0,
-    }
+    Published { seq: head.seq, lineage: head.lineage, ..Published::of(state, Phase::Starting) }
 }

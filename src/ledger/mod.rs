@@ -19,6 +19,7 @@
 //! | [`planner`] | the seam to what proposes next |
 //! | [`store`] | the disk, behind one trait |
 //! | [`keys`] | the secrets that must not lie in the ledger |
+//! | [`merge_patch`] | payloads put right, member by member |
 //! | [`sequencer`], [`committer`] | the two threads: decide; make durable and let answers go |
 //! | [`boot`], [`launch`] | snapshot and log back to a state; starting it all |
 //! | [`handle`], [`view`], [`watch`] | the face to the shells: propose, claim, ask, read, wait |
@@ -33,8 +34,10 @@ pub mod handle;
 pub mod ids;
 pub mod keys;
 mod lag;
+pub mod last_failure;
 pub mod launch;
 pub mod machine;
+pub mod merge_patch;
 mod open_batch;
 pub mod planner;
 pub mod sequencer;

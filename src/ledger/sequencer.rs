@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::ledger::claims::Claims;
 use crate::ledger::committer::{Batch, Desk, Draft, Handoff, Pending, Show};
-use crate::ledger::facts;
+use crate::ledger::facts::{self, Brought};
 use crate::ledger::handle::{Input, Intake, Phase, Published, Refusal, Release, Unavailable};
 use crate::ledger::ids::Seq;
 use crate::ledger::keys::Keys;
@@ -229,15 +229,15 @@ impl Sequencer {
 
     /// Decides one intake: facts in, events and a draft answer out.
     fn decide(&mut self, intake: Intake) -> Result<Draft, Fate> {
-        let Intake { mut proposal, bodies } = intake;
+        let Intake { mut proposal, mut bodies } = intake;
         if let Some(why) = self.shut_for(&proposal.command) {
             return Ok(Err(Refusal::Unavailable(why)));
         }
-        facts::fill(&mut proposal, &self.state, &*self.store, &self.keys)
-            .map_err(|error| Fate::Read(error.to_string()))?;
+        let brings = facts::fill(&mut proposal, &self.state, &*self.store, &self.keys);
+        bodies.extend(brings.map_err(|error| Fate::Read(error.to_string()))?);
         let first = self.state.seq().next();
         let decided = self.open.events.len();
-        let answer = self.step(&proposal)?;
+        let answer = self.step_with(&proposal, &bodies)?;
         let last = self.state.seq();
         if let Ok(answer) = &answer {
             self.waits_for_room &= !matches!(proposal.command, Command::StartHub { .. });
@@ -258,6 +258,10 @@ impl Sequencer {
 
     /// Decide, apply, and let the planners see it.
     pub(in crate::ledger) fn step(&mut self, proposal: &Proposal) -> Result<Result<Answer, Rejection>, Fate> {
+        self.step_with(proposal, &[])
+    }
+
+    fn step_with(&mut self, proposal: &Proposal, brought: &Brought) -> Result<Result<Answer, Rejection>, Fate> {
         let done = step(&mut self.state, proposal, self.clock.now())
             .map_err(|impossible| Fate::Impossible(impossible.to_string()))?;
         for event in &done.events {
@@ -265,7 +269,8 @@ impl Sequencer {
                 planner.observe(&self.state, event);
             }
         }
-        let inherited = facts::inherited(&done.events, &*self.store).map_err(|error| Fate::Read(error.to_string()))?;
+        let inherited = facts::inherited(&done.events, brought, &*self.store);
+        let inherited = inherited.map_err(|error| Fate::Read(error.to_string()))?;
         let decided = self.open.events.len();
         self.open.push_events(done.events);
         self.open.push_bodies(inherited, decided);
@@ -320,6 +325,7 @@ impl Sequencer {
             let namespace = match &subject {
                 Subject::Task(task) => self.state.task(*task).map(|task| task.namespace.clone()),
                 Subject::Agent(agent) => Some(agent.namespace.clone()),
+                Subject::Breaker(breaker) => Some(breaker.agent.namespace.clone()),
             };
             let before = self.state.seq();
             let fired = self.step(&Proposal::by_hub(namespace, Command::Fire { subject: subject.clone() }))?;
@@ -385,11 +391,12 @@ impl Sequencer {
             }
             return Ok(());
         }
-        facts::fill(&mut proposal, &self.state, &*self.store, &self.keys)
-            .map_err(|error| Fate::Read(error.to_string()))?;
-        match self.step(&proposal)? {
+        let brings = facts::fill(&mut proposal, &self.state, &*self.store, &self.keys);
+        let brings = brings.map_err(|error| Fate::Read(error.to_string()))?;
+        let decided = self.open.events.len();
+        match self.step_with(&proposal, &brings)? {
             Ok(Answer::Dispatched { attempt }) => self.hand(&proposal, attempt),
-            Ok(_) => {}
+            Ok(_) => self.open.push_bodies(brings, decided),
             Err(why) => {
                 if !why.is_stale_view() {
                     tracing::warn!(?why, "a planner's proposal was refused");
@@ -436,7 +443,7 @@ impl Sequencer {
             rows,
             bodies: open.bodies,
             pending: open.pending,
-            published: self.published(),
+            published: Published::of(&self.state, self.phase),
             show: open.show,
         };
         if self.quiet == Quiet::Yes && batch.events.len() <= QUIET_EVENTS {
@@ -446,25 +453,6 @@ impl Sequencer {
         }
         self.handoff.take();
         self.batches.send(batch).map_err(|_| Fate::Disk("the committer is gone".to_owned()))
-    }
-
-    fn published(&self) -> Published {
-        Published {
-            seq: self.state.seq(),
-            at: self.state.at(),
-            lineage: self.state.lineage(),
-            phase: self.phase,
-            access: Arc::clone(self.state.access()),
-            policies: Arc::clone(self.state.policies()),
-            capability_rules: Arc::clone(self.state.capability_rules()),
-            hub_policy: self.state.hub_policy(),
-            catalog: Arc::clone(self.state.catalog()),
-            wall_offset: self.state.wall_offset(),
-            pushes: 0,
-            callbacks: 0,
-            registrations: 0,
-            replays: 0,
-        }
     }
 
     /// The clean stop: answers every waiting claim, writes the last event and waits until it is durable.

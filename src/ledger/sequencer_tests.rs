@@ -88,7 +88,7 @@ fn register() -> Proposal {
 }
 
 fn submit(id: u8) -> Proposal {
-    by_token(Command::SubmitTask { submission: Arc::new(submission(id)), bound: None })
+    by_token(Command::SubmitTask { submission: Arc::new(submission(id)), bound: None, routed: None })
 }
 
 fn submission(id: u8) -> Submission {
@@ -96,8 +96,13 @@ fn submission(id: u8) -> Submission {
 }
 
 fn dispatch(id: u8) -> Proposal {
-    let explanation =
-        Explanation { strategy: "test".into(), score: Vec::new(), runners_up: Vec::new(), exclusions: Vec::new() };
+    let explanation = Explanation {
+        strategy: "test".into(),
+        score: Vec::new(),
+        runners_up: Vec::new(),
+        exclusions: Vec::new(),
+        rules: None,
+    };
     let command = Command::DispatchTask {
         task: ReachId([id; 16]),
         agent: agent_id(),

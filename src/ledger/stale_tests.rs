@@ -66,7 +66,7 @@ async fn semantics_36_the_sixteen_are_one_sum_over_end_callback_and_restart() {
     let url = "https://caller.example/hook".into();
     let callback = CallbackSpec { url, events: vec![CallbackEvent::Terminal], secret_ref: "default".into() };
     let submission = Arc::new(Submission { callback: Some(callback.into()), ..submission(1) });
-    let submit = by_token(Command::SubmitTask { submission, bound: None });
+    let submit = by_token(Command::SubmitTask { submission, bound: None, routed: None });
     for proposal in [register(), submit, dispatch(1)] {
         ledger.propose(proposal).await.expect("it is taken");
     }

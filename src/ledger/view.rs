@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use crate::ledger::facts;
 use crate::ledger::handle::{Ledger, Receipt, Unavailable};
-use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, ReplayId, Seq};
+use crate::ledger::ids::{BatchId, CallbackId, Namespace, ReachId, ReplayId, Seq, SessionId};
+use crate::ledger::last_failure::{LastFailure, Trail};
 use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
+use crate::ledger::machine::event::HeldWhy;
 use crate::ledger::machine::replay::Replay;
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::task::spec::Text;
+use crate::ledger::machine::task::spec::{OrphanPolicy, Text};
+use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::{KeyBinding, Kin, State};
 use crate::ledger::store::{Body, BodyKey, FinishedFilter, ReadError, Store, StoredEvent};
 
@@ -45,6 +48,51 @@ impl Remains {
         };
         Ok(Kin { redrive_of: facts::redrive_of(self.task, self.second, store)?, redriven_as })
     }
+}
+
+/// What is known of why an orphan waits for a word.
+enum Held {
+    Known(Option<HeldWhy>),
+    /// Its policy holds it, so nobody asked yet whether its session has gone on without it.
+    LookFor {
+        session: (Namespace, SessionId),
+        place: Seq,
+    },
+}
+
+impl Held {
+    fn of(state: &State, id: ReachId, session: Option<(Namespace, SessionId)>) -> Self {
+        let (Some((namespace, session)), None) = (session, state.held(id)) else { return Self::Known(state.held(id)) };
+        let Some(origin) = state.origin(id) else { return Self::Known(None) };
+        match state.newest_success(&namespace, &session).and_then(|success| facts::newer(success, origin.seq)) {
+            Some(by) => Self::Known(Some(HeldWhy::Superseded { by })),
+            None => Self::LookFor { session: (namespace, session), place: origin.seq },
+        }
+    }
+
+    fn known(self) -> Option<HeldWhy> {
+        match self {
+            Self::Known(why) => why,
+            Self::LookFor { .. } => None,
+        }
+    }
+
+    fn look(self, store: &dyn Store) -> Result<Option<HeldWhy>, ReadError> {
+        match self {
+            Self::Known(why) => Ok(why),
+            Self::LookFor { session: (namespace, session), place } => {
+                let by = facts::succeeded_after((&namespace, &session), place, store)?;
+                Ok(by.map(|by| HeldWhy::Superseded { by }))
+            }
+        }
+    }
+}
+
+/// The session of an orphan that its policy holds.
+fn held_in_session(task: &Task) -> Option<(Namespace, SessionId)> {
+    let is_held = task.status.kind() == StatusKind::Orphaned && task.spec.orphan == OrphanPolicy::Hold;
+    let session = task.spec.session.clone().filter(|_| is_held)?;
+    Some((task.namespace.clone(), session))
 }
 
 impl Ledger {
@@ -151,6 +199,57 @@ impl Ledger {
             all.into_iter().map(|(kin, remains)| remains.map_or(Ok(kin), |remains| remains.kin(kin, store))).collect()
         })
         .await
+    }
+
+    /// Why each of some orphans waits for a word beside its own policy: what a plan would find out at its turn. At most a
+    /// page of tasks: one question, and one trip to the disk for all that the policy holds.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn held(&self, tasks: &[Task]) -> Result<Vec<Option<HeldWhy>>, Unavailable> {
+        if !tasks.iter().any(|task| task.status.kind() == StatusKind::Orphaned) {
+            return Ok(vec![None; tasks.len()]);
+        }
+        let asked: Vec<_> = tasks.iter().map(|task| (task.id(), held_in_session(task))).collect();
+        let known = move |state: &State| asked.into_iter().map(|(id, of)| Held::of(state, id, of)).collect::<Vec<_>>();
+        let known = self.ask(known).await?;
+        if !known.iter().any(|held| matches!(held, Held::LookFor { .. })) {
+            return Ok(known.into_iter().map(Held::known).collect());
+        }
+        self.on_disk(move |store| known.into_iter().map(|held| held.look(store)).collect()).await
+    }
+
+    /// A newer task of the session of an ended one that has succeeded: for that a redrive is refused (R-REC-3).
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn superseded_by(&self, task: &Task) -> Result<Option<ReachId>, Unavailable> {
+        let Some(session) = task.spec.session.clone() else { return Ok(None) };
+        let (id, first) = (task.id(), task.seqs.first().copied().unwrap_or_default());
+        let (namespace, asked) = (task.namespace.clone(), (task.namespace.clone(), session.clone()));
+        let in_memory = move |state: &State| (state.origin(id), state.newest_success(&asked.0, &asked.1));
+        let (origin, newest) = self.ask(in_memory).await?;
+        self.on_disk(move |store| {
+            // What memory knows it has said.
+            let origin = origin.map_or_else(|| facts::origin(id, &State::default(), store), |known| Ok(Some(known)))?;
+            let place = origin.map_or(first, |origin| origin.seq);
+            match newest.and_then(|success| facts::newer(success, place)) {
+                Some(by) => Ok(Some(by)),
+                None => facts::succeeded_after((&namespace, &session), place, store),
+            }
+        })
+        .await
+    }
+
+    /// The failures of last attempts, in the order of their trails: one trip to the disk for all. At most a page of them.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the disk does not answer.
+    pub async fn last_failures(&self, trails: Vec<Trail>) -> Result<Vec<Option<LastFailure>>, Unavailable> {
+        if trails.iter().all(Trail::is_empty) {
+            return Ok(vec![None; trails.len()]);
+        }
+        self.on_disk(move |store| trails.iter().map(|trail| trail.followed(store)).collect()).await
     }
 
     /// What an idempotency key is bound to, live or on disk; the caller compares `until`.

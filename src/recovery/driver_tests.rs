@@ -56,6 +56,9 @@ async fn plan(ledger: &Ledger, n: u8, stored: impl FnOnce(Body) -> Option<Body>)
         total: 1,
         list: BodyRef { digest: list.digest(), len: u32::try_from(list.bytes.len()).unwrap() },
         position: Seq(0),
+        patch: None,
+        idempotency: None,
+        bound: None,
     };
     let bodies = stored(list).map(|body| (BodyKey::list_of(id(n)), body)).into_iter().collect();
     let proposal = Proposal::by_hub(Some(namespace()), Command::PlanReplay(Box::new(order)));
@@ -107,7 +110,7 @@ async fn a_plan_whose_list_is_gone_or_damaged_is_paused_and_says_why() {
         assert_eq!(body.reason.as_deref(), Some(driver::UNREADABLE));
     }
     // Resumed, it finds the same; a plan beside it is not held up.
-    let resume = Command::SteerReplay { replay: id(1), word: ReplayWord::Resume };
+    let resume = Command::SteerReplay { replay: id(1), word: ReplayWord::Resume { reason: None } };
     running.ledger.propose(Proposal::by_hub(Some(namespace()), resume)).await.unwrap();
     plan(&running.ledger, 3, Some).await;
     until(&running.ledger, 1, ReplayPhase::Paused).await;

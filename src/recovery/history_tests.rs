@@ -160,7 +160,7 @@ impl History {
         let Some(plan) = nth(&plans, which) else { return };
         let word = match word {
             0 | 1 => ReplayWord::Pause { reason: None },
-            2 | 3 => ReplayWord::Resume,
+            2 | 3 => ReplayWord::Resume { reason: None },
             4 => ReplayWord::Rate { rate: RATES[usize::from(which) % RATES.len()] },
             _ => ReplayWord::Cancel { reason: None },
         };

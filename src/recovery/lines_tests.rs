@@ -21,7 +21,7 @@ fn a_paused_plan_keeps_no_list_and_asks_for_it_when_it_goes_on() {
     world.cycle();
     world.steer(plan, ReplayWord::Pause { reason: None });
     world.tell(plan, &list);
-    world.steer(plan, ReplayWord::Resume);
+    world.steer(plan, ReplayWord::Resume { reason: None });
     assert_eq!(world.recovery.plans().wants_list().collect::<Vec<_>>(), [plan]);
     world.tell(plan, &list);
     pass(&mut world, 1_000);

@@ -2,7 +2,12 @@
 //!
 //! ```text
 //! version u8 │ count u32 │ (task 16 │ action u8 │ group u32) …        numbers big-endian
+//! and of version 3 behind the items:
+//! length u32 │ merge patch │ count u16 │ (count u16 │ accepting 32 … │ count u16 │ refusing 32 …) … │ verdicts u16 …
 //! ```
+//!
+//! Version 2 ends with the items. Version 3 says what becomes of payloads: the patch of all that are made anew, if it has
+//! a length, and of each item which of the sets of verdicts before are its payload's, from 1; 0 for none.
 //!
 //! The group is the first four bytes of the SHA-256 of its session's name, 0 for none: items of one session go one at a
 //! time and in the list's order, and every other way back waits for the same line (R4, [`crate::recovery::sessions`]).
@@ -13,8 +18,11 @@ use std::sync::Arc;
 
 use crate::ledger::ids::{Digest, ReachId, SessionId};
 use crate::ledger::machine::replay::ItemAction;
+use crate::ledger::machine::replay::order::Amendment;
+use crate::ledger::machine::task::spec::SchemaVerdicts;
 
 const VERSION: u8 = 2;
+const AMENDING: u8 = 3;
 const OLD_VERSION: u8 = 1;
 const HEAD: usize = 5;
 const ITEM: usize = 21;
@@ -38,6 +46,28 @@ pub fn group_of(session: Option<&SessionId>) -> u32 {
     u32::from_be_bytes([a, b, c, d]).max(1)
 }
 
+/// What a list says of payloads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Amendments {
+    /// The merge patch of all that are made anew.
+    pub patch: Option<Arc<[u8]>>,
+    /// Verdicts that items share.
+    pub verdicts: Vec<Arc<SchemaVerdicts>>,
+    /// For each item the place of its verdicts among them, from 1; 0 for none.
+    pub of_items: Vec<u16>,
+}
+
+impl Amendments {
+    /// What is said of the item at a place.
+    #[must_use]
+    pub fn of(&self, index: u32) -> Option<Amendment> {
+        let place = usize::try_from(index).ok().and_then(|index| self.of_items.get(index)).copied().unwrap_or(0);
+        let verdicts = usize::from(place).checked_sub(1).and_then(|place| self.verdicts.get(place)).cloned();
+        let is_said = self.patch.is_some() || verdicts.is_some();
+        is_said.then(|| Amendment { patch: self.patch.clone(), schemas: verdicts.unwrap_or_default() })
+    }
+}
+
 /// A list as it is kept while its plan runs: its bytes as they were read, and the items of sessions by session.
 #[derive(Debug)]
 pub(super) struct List {
@@ -45,6 +75,7 @@ pub(super) struct List {
     count: u32,
     /// Items of sessions, by session and place.
     of_sessions: Box<[u32]>,
+    amendments: Amendments,
 }
 
 impl List {
@@ -53,11 +84,12 @@ impl List {
     /// # Errors
     /// [`NoList`] when they are none, or of a version that can no longer be run.
     pub(super) fn of(bytes: Arc<[u8]>) -> Result<Self, NoList> {
-        if bytes.first() != Some(&VERSION) {
+        if !is_run(&bytes) {
             return Err(NoList);
         }
         let count = decode_each(&bytes, |_, _| {})?;
-        let mut list = Self { bytes, count, of_sessions: Box::default() };
+        let amendments = amendments(&bytes)?;
+        let mut list = Self { bytes, count, of_sessions: Box::default(), amendments };
         let mut of_sessions: Vec<u32> = (0..count).filter(|index| list.group(*index) > 0).collect();
         of_sessions.sort_unstable_by_key(|index| (list.group(*index), *index));
         list.of_sessions = of_sessions.into();
@@ -71,8 +103,16 @@ impl List {
 
     /// The item at a place.
     pub(super) fn item(&self, index: u32) -> Option<PlanItem> {
+        if index >= self.count {
+            return None;
+        }
         let start = HEAD + ITEM * usize::try_from(index).ok()?;
         item(self.bytes.get(start..start + ITEM)?).ok()
+    }
+
+    /// What it says of the payload of the item at a place.
+    pub(super) fn amendment(&self, index: u32) -> Option<Amendment> {
+        self.amendments.of(index)
     }
 
     fn group(&self, index: u32) -> u32 {
@@ -95,8 +135,42 @@ pub struct NoList;
 /// The list as bytes.
 #[must_use]
 pub fn encode(items: &[PlanItem]) -> Vec<u8> {
+    encode_as(VERSION, items)
+}
+
+/// The list with what it says of payloads; as [`encode`] makes it where it says nothing.
+#[must_use]
+pub fn encode_amending(items: &[PlanItem], amendments: &Amendments) -> Vec<u8> {
+    if *amendments == Amendments::default() {
+        return encode(items);
+    }
+    let mut bytes = encode_as(AMENDING, items);
+    let patch = amendments.patch.as_deref().unwrap_or_default();
+    bytes.extend_from_slice(&u32::try_from(patch.len()).unwrap_or(u32::MAX).to_be_bytes());
+    bytes.extend_from_slice(patch);
+    let short = |len: usize| u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes();
+    bytes.extend_from_slice(&short(amendments.verdicts.len()));
+    for verdicts in &amendments.verdicts {
+        for schemas in [&verdicts.accepted, &verdicts.refused] {
+            bytes.extend_from_slice(&short(schemas.len()));
+            schemas.iter().for_each(|Digest(digest)| bytes.extend_from_slice(digest));
+        }
+    }
+    for index in 0..items.len() {
+        bytes.extend_from_slice(&amendments.of_items.get(index).copied().unwrap_or(0).to_be_bytes());
+    }
+    bytes
+}
+
+/// Does a list of so many items and bytes say anything of payloads?
+#[must_use]
+pub const fn is_amending(items: usize, bytes: usize) -> bool {
+    bytes > HEAD + items * ITEM
+}
+
+fn encode_as(version: u8, items: &[PlanItem]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEAD + items.len() * ITEM);
-    bytes.push(VERSION);
+    bytes.push(version);
     bytes.extend_from_slice(&u32::try_from(items.len()).unwrap_or(u32::MAX).to_be_bytes());
     for item in items {
         bytes.extend_from_slice(&item.task.0);
@@ -122,18 +196,63 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<PlanItem>, NoList> {
 /// Is it a list of so many items that can be run?
 #[must_use]
 pub fn is_list_of(bytes: &[u8], total: usize) -> bool {
-    bytes.first() == Some(&VERSION) && decode_each(bytes, |_, _| {}).map(usize::try_from) == Ok(Ok(total))
+    is_run(bytes) && decode_each(bytes, |_, _| {}).map(usize::try_from) == Ok(Ok(total)) && amendments(bytes).is_ok()
+}
+
+fn is_run(bytes: &[u8]) -> bool {
+    matches!(bytes.first(), Some(&(VERSION | AMENDING)))
+}
+
+/// What the list of those bytes says of payloads.
+///
+/// # Errors
+/// [`NoList`] when they are none, or too many or too few.
+pub fn amendments(bytes: &[u8]) -> Result<Amendments, NoList> {
+    let (_, mut rest) = apart(bytes)?;
+    if bytes.first() != Some(&AMENDING) {
+        return Ok(Amendments::default());
+    }
+    let mut take = |len: usize| {
+        let (taken, left) = rest.split_at_checked(len).ok_or(NoList)?;
+        rest = left;
+        Ok::<&[u8], NoList>(taken)
+    };
+    let short = |bytes: &[u8]| bytes.first_chunk().map(|bytes| usize::from(u16::from_be_bytes(*bytes))).ok_or(NoList);
+    let len = take(4)?.first_chunk().map(|len| u32::from_be_bytes(*len)).ok_or(NoList)?;
+    let patch = take(usize::try_from(len).map_err(|_| NoList)?)?;
+    let mut verdicts = Vec::new();
+    for _ in 0..short(take(2)?)? {
+        let mut schemas = || -> Result<Vec<Digest>, NoList> {
+            let count = short(take(2)?)?;
+            let digests = take(count * 32)?.chunks_exact(32);
+            digests.map(|digest| digest.first_chunk().copied().map(Digest).ok_or(NoList)).collect()
+        };
+        verdicts.push(Arc::new(SchemaVerdicts { accepted: schemas()?, refused: schemas()? }));
+    }
+    let items = rest.chunks_exact(2);
+    let whole = items.remainder().is_empty() && items.len() * ITEM == apart(bytes)?.0.len();
+    let of_items = items.filter_map(|place| place.first_chunk()).map(|place| u16::from_be_bytes(*place)).collect();
+    let patch = (!patch.is_empty()).then(|| Arc::from(patch));
+    if whole { Ok(Amendments { patch, verdicts, of_items }) } else { Err(NoList) }
+}
+
+/// The items, and what stands behind them.
+fn apart(bytes: &[u8]) -> Result<(&[u8], &[u8]), NoList> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or(NoList)?;
+    let [version, count @ ..] = head;
+    let count = usize::try_from(u32::from_be_bytes(*count)).map_err(|_| NoList)?;
+    let (items, rest) = count.checked_mul(ITEM).and_then(|len| rest.split_at_checked(len)).ok_or(NoList)?;
+    match *version {
+        AMENDING => Ok((items, rest)),
+        OLD_VERSION | VERSION if rest.is_empty() => Ok((items, rest)),
+        _ => Err(NoList),
+    }
 }
 
 /// Every item with its place; answers how many there are.
 pub(super) fn decode_each(bytes: &[u8], mut each: impl FnMut(u32, PlanItem)) -> Result<u32, NoList> {
-    let (head, items) = bytes.split_first_chunk::<HEAD>().ok_or(NoList)?;
-    let [version, count @ ..] = head;
-    let count = u32::from_be_bytes(*count);
-    let whole = items.len().is_multiple_of(ITEM);
-    if !matches!(*version, OLD_VERSION | VERSION) || !whole || usize::try_from(count) != Ok(items.len() / ITEM) {
-        return Err(NoList);
-    }
+    let (items, _) = apart(bytes)?;
+    let count = u32::try_from(items.len() / ITEM).map_err(|_| NoList)?;
     for (index, bytes) in (0_u32..).zip(items.chunks_exact(ITEM)) {
         each(index, item(bytes)?);
     }
@@ -179,6 +298,34 @@ mod tests {
         assert_eq!(decode(&old).map(|items| items.len()), Ok(5), "an old one can be shown");
         assert!(is_list_of(&bytes, 5) && !is_list_of(&bytes, 4) && !is_list_of(&old, 5), "and not be run");
         assert_eq!(List::of(old.into()).err(), Some(NoList));
+    }
+
+    #[test]
+    fn what_a_list_says_of_payloads_reads_back_and_nothing_of_a_damaged_one() {
+        let item = |n: u8| PlanItem { task: ReachId([n; 16]), action: ItemAction::Redrive, group: 0 };
+        let items: Vec<PlanItem> = (0..3).map(item).collect();
+        let digest = |n: u8| Digest([n; 32]);
+        let one = SchemaVerdicts { accepted: vec![digest(1), digest(2)], refused: Vec::new() };
+        let other = SchemaVerdicts { accepted: Vec::new(), refused: vec![digest(3)] };
+        let said = Amendments {
+            patch: Some(Arc::from(&br#"{"a":1}"#[..])),
+            verdicts: vec![Arc::new(one.clone()), Arc::new(other)],
+            of_items: vec![1, 0, 2],
+        };
+        let bytes = encode_amending(&items, &said);
+        assert_eq!((decode(&bytes), amendments(&bytes)), (Ok(items.clone()), Ok(said.clone())));
+        assert!(is_list_of(&bytes, 3) && is_amending(3, bytes.len()));
+        let list = List::of(bytes.clone().into()).unwrap();
+        assert_eq!((list.item(2), list.item(3)), (Some(items[2]), None));
+        assert_eq!(list.amendment(0).map(|said| said.schemas), Some(Arc::new(one)));
+        assert_eq!(list.amendment(1).map(|said| (said.patch, said.schemas)), Some((said.patch, Arc::default())));
+        assert!((0..bytes.len()).all(|end| amendments(&bytes[..end]).is_err()));
+        let plain = encode_amending(&items, &Amendments::default());
+        assert_eq!((&plain, is_amending(3, plain.len())), (&encode(&items), false));
+        assert_eq!(
+            (amendments(&plain), List::of(plain.into()).unwrap().amendment(0)),
+            (Ok(Amendments::default()), None)
+        );
     }
 
     #[test]

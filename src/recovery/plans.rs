@@ -359,8 +359,9 @@ impl Plans {
         if item.group > 0 {
             course.heads.insert(item.group, (index, Stand::Called));
         }
+        let amendment = course.list.amendment(index).filter(|_| item.action == ItemAction::Redrive);
         go_on(state, replay, run, lines);
-        let turn = ReplayItem { replay: id, index, task: item.task, action: item.action, before: None };
+        let turn = ReplayItem { replay: id, index, task: item.task, action: item.action, amendment, before: None };
         let proposal = Proposal {
             namespace: Some(run.namespace.clone()),
             actor: replay.by.clone(),

@@ -129,7 +129,7 @@ fn r5_a_paused_plan_moves_nothing_wants_nothing_and_goes_on_where_it_stood_even_
     assert_eq!((settled(&world, plan), world.recovery_wake()), (1, None));
     world.restart();
     assert_eq!(world.recovery.plans().wants_list().count(), 0);
-    world.steer(plan, ReplayWord::Resume);
+    world.steer(plan, ReplayWord::Resume { reason: None });
     world.restart();
     assert_eq!(world.recovery.plans().wants_list().collect::<Vec<_>>(), [plan]);
     world.tell(plan, &list);
@@ -255,7 +255,7 @@ fn a_stale_view_makes_a_plan_look_again_and_rest_no_moment() {
     world.steer(plan, ReplayWord::Pause { reason: None });
     assert!(world.propose(&proposals[0]).0.is_err());
     world.recovery.refused(&world.state, &proposals[0]);
-    world.steer(plan, ReplayWord::Resume);
+    world.steer(plan, ReplayWord::Resume { reason: None });
     world.tell(plan, &list);
     world.cycle();
     assert_eq!(settled(&world, plan), 2);

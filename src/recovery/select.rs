@@ -2,11 +2,15 @@
 //!
 //! Why apart from the plan: the dry run, the freezing of a plan and the list of tasks ask the same question and must
 //! get the same answer. What becomes of one the ledger itself says: [`judge`].
+//!
+//! An end of the hub's own making has a code and a class of its own, such as `retries-exhausted`, and hides those of the
+//! attempt before it; these are the ones that people saw. Both count. The attempt's lie in the ledger and not in the task,
+//! so one look at a task may end in the question for them: [`Pick::ByItsLastAttempt`].
 
 use crate::ledger::ids::{AgentId, BatchId, Capability, Incarnation, Namespace, ReachId, SessionId};
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::StatusKind;
-use crate::ledger::machine::task::{FailureClass, Task};
+use crate::ledger::machine::task::{Failure, FailureClass, Task};
 use crate::ledger::time::Timestamp;
 
 pub use crate::ledger::machine::replay::judge::judge;
@@ -28,8 +32,10 @@ pub struct Select {
     pub batch: Option<BatchId>,
     /// With all of these labels.
     pub labels: Vec<(Text, Text)>,
-    /// Whose last failure is of one of these classes.
+    /// That ended with a failure of one of these classes, or whose last attempt that failed did.
     pub classes: Vec<FailureClass>,
+    /// That ended with one of these codes, or whose last attempt that failed did.
+    pub codes: Vec<Text>,
     /// Submitted after this moment.
     pub after: Option<Timestamp>,
     /// Submitted before this moment.
@@ -45,9 +51,37 @@ impl Select {
         *self == Self::default()
     }
 
-    /// Does it pick this task?
+    /// Does it pick this task, by what the task itself says?
     #[must_use]
     pub fn picks(&self, namespace: &Namespace, task: &Task) -> bool {
+        self.pick(namespace, task) == Pick::Yes
+    }
+
+    /// What one look at a task says.
+    #[must_use]
+    pub fn pick(&self, namespace: &Namespace, task: &Task) -> Pick {
+        if !self.fits(namespace, task) {
+            Pick::No
+        } else if self.fits_failures(task, None) {
+            Pick::Yes
+        } else if hides_a_failure(task) {
+            Pick::ByItsLastAttempt
+        } else {
+            Pick::No
+        }
+    }
+
+    /// Do the failures that it names fit: the one that the task shows, or the one of its last attempt that failed?
+    #[must_use]
+    pub fn fits_failures(&self, task: &Task, last: Option<&Failure>) -> bool {
+        let some =
+            |fits: &dyn Fn(&Failure) -> bool| task.failure.as_deref().is_some_and(fits) || last.is_some_and(fits);
+        (self.classes.is_empty() || some(&|failure: &Failure| self.classes.contains(&failure.class)))
+            && (self.codes.is_empty() || some(&|failure: &Failure| self.codes.contains(&failure.code)))
+    }
+
+    /// Does all fit but what it says of failures?
+    fn fits(&self, namespace: &Namespace, task: &Task) -> bool {
         let (spec, lease) = (&*task.spec, task.status.lease());
         let holder = || match lease {
             Some(lease) => Some(&lease.agent),
@@ -64,10 +98,38 @@ impl Select {
             && self.session.as_ref().is_none_or(|session| spec.session.as_ref() == Some(session))
             && self.batch.is_none_or(|batch| spec.batch.is_some_and(|(of, _)| of == batch))
             && self.labels.iter().all(labelled)
-            && (self.classes.is_empty()
-                || task.failure.as_ref().is_some_and(|failure| self.classes.contains(&failure.class)))
             && self.after.is_none_or(|after| task.submitted_at > after)
             && self.before.is_none_or(|before| task.submitted_at < before)
+    }
+}
+
+/// What one look at a task says of a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    /// It picks it.
+    Yes,
+    /// It does not.
+    No,
+    /// It does if the failure of its last attempt that failed fits ([`Select::fits_failures`]), which is to be read.
+    ByItsLastAttempt,
+}
+
+/// May the failure of an attempt lie under the one that the task shows? Only an end that is none of an agent's hides one;
+/// an unfinished task shows the last that there was.
+#[must_use]
+pub fn hides_a_failure(task: &Task) -> bool {
+    match task.status.kind() {
+        StatusKind::DeadLetter | StatusKind::Expired | StatusKind::Cancelled => task.attempt.0 > 0,
+        StatusKind::AwaitingApproval
+        | StatusKind::Scheduled
+        | StatusKind::Queued
+        | StatusKind::Dispatched
+        | StatusKind::Processing
+        | StatusKind::SlowReach
+        | StatusKind::Retrying
+        | StatusKind::Orphaned
+        | StatusKind::Succeeded
+        | StatusKind::Failed => false,
     }
 }
 
@@ -96,6 +158,7 @@ mod tests {
             Select { batch: Some(BatchId([9; 16])), ..all.clone() },
             Select { labels: vec![("a".into(), "b".into())], ..all.clone() },
             Select { classes: vec![FailureClass::Schema], ..all.clone() },
+            Select { codes: vec!["no-such".into()], ..all.clone() },
             Select { after: Some(task.submitted_at), ..all.clone() },
             Select { before: Some(task.submitted_at), ..all.clone() },
             Select { tasks: vec![contract::reach(4)], ..all.clone() },
@@ -105,6 +168,36 @@ mod tests {
         }
         let itself = Select { tasks: vec![task.id()], session: task.spec.session.clone(), ..all };
         assert!(itself.picks(&here, &task));
+    }
+
+    #[test]
+    fn an_end_of_the_hubs_own_making_is_picked_by_its_own_failure_and_by_that_of_its_last_attempt() {
+        use crate::ledger::machine::task::status::Status;
+        let failure = |class, code: &str| Failure { class, code: code.into(), message: None };
+        let here = contract::namespace();
+        let mut task = contract::task(3, 0);
+        task.status = Status::DeadLetter;
+        task.failure = Some(failure(FailureClass::Network, "never-reached").into());
+        let last = failure(FailureClass::AgentOverload, "http-503");
+        let by = |classes: &[FailureClass], codes: &[&str]| Select {
+            classes: classes.to_vec(),
+            codes: codes.iter().map(|code| Text::from(*code)).collect(),
+            ..Select::default()
+        };
+        let own = by(&[FailureClass::Network], &["never-reached"]);
+        assert_eq!(own.pick(&here, &task), Pick::Yes);
+        for select in [by(&[], &["http-503"]), by(&[FailureClass::AgentOverload], &[])] {
+            assert_eq!(select.pick(&here, &task), Pick::ByItsLastAttempt, "{select:?}");
+            assert!(select.fits_failures(&task, Some(&last)) && !select.fits_failures(&task, None), "{select:?}");
+        }
+        // Each narrows by itself: the class of the one and the code of the other fit.
+        assert!(by(&[FailureClass::Network], &["http-503"]).fits_failures(&task, Some(&last)));
+        assert!(!by(&[FailureClass::Business], &["http-503"]).fits_failures(&task, Some(&last)));
+        // Where nothing else fits, or nothing is hidden, nobody need look.
+        let elsewhere = Select { batch: Some(BatchId([9; 16])), ..by(&[], &["http-503"]) };
+        assert_eq!(elsewhere.pick(&here, &task), Pick::No);
+        task.status = Status::Failed;
+        assert_eq!(by(&[], &["http-503"]).pick(&here, &task), Pick::No);
     }
 
     #[test]

@@ -228,8 +228,11 @@ impl Sessions {
                 return Some(*id);
             }
         }
-        let goes_before = place.map_or(first.1 < task, |place| first < place);
-        goes_before.then_some(first.1)
+        match place {
+            Some(place) => (first < place).then_some(first.1),
+            // Ids that are drawn side by side may be submitted the other way round: the first need not have the lowest.
+            None => line.waiting.keys().map(|(_, id)| *id).find(|id| *id < task),
+        }
     }
 
     /// For whom an orphan waits that stands at that place.

@@ -1,13 +1,14 @@
 //! R4 over a real state: orphans of a session return in order, one after another, and go to one agent.
 
-use crate::ledger::ids::{ReachId, SessionId};
+use crate::ledger::ids::{ReachId, Seq, SessionId};
+use crate::ledger::machine::State;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::replay::ItemAction;
 use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::spec::{OrphanPolicy, RetryPolicy, Submission};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::recovery::list::{PlanItem, group_of};
-use crate::recovery::sessions::Behind;
+use crate::recovery::sessions::{Behind, Leave, Sessions};
 use crate::scheduler::world::{World, declaration, namespace};
 
 fn session(name: &str) -> impl Fn(&mut Submission) {
@@ -23,6 +24,20 @@ fn orphans(world: &mut World, n: u32) -> Vec<ReachId> {
     tasks.iter().for_each(|task| world.ack(*task));
     world.lose("a");
     tasks
+}
+
+/// A task of the session that has failed for good and left memory, by an agent of its own with so many slots.
+fn failed(world: &mut World, (agent, slots): (&str, u32)) -> ReachId {
+    world.register(agent, declaration(slots));
+    let failed = world.submit(|spec| {
+        session("s")(spec);
+        spec.retry = RetryPolicy { max_retries: 0, ..spec.retry.clone() };
+    });
+    world.cycle();
+    world.ack(failed);
+    world.fail(failed);
+    world.state.forget_up_to(world.state.seq());
+    failed
 }
 
 fn number() -> u32 {
@@ -176,15 +191,7 @@ fn r4_a_plan_waits_for_orphans_before_its_item_and_for_what_the_sweep_sent_back_
     world.cycle();
     assert_eq!(kinds(&world, &tasks), [StatusKind::Queued, ORPHANED]);
     // A failed one of the same session, younger than both.
-    world.register("b", declaration(9));
-    let failed = world.submit(|spec| {
-        session("s")(spec);
-        spec.retry = RetryPolicy { max_retries: 0, ..spec.retry.clone() };
-    });
-    world.cycle();
-    world.ack(failed);
-    world.fail(failed);
-    world.state.forget_up_to(world.state.seq());
+    let failed = failed(&mut world, ("b", 9));
     let plan = world.plan(100, &[PlanItem { task: failed, action: ItemAction::Redrive, group: number() }]);
     let settled = |world: &World| world.state.replays().get(&plan).is_none();
     for task in &tasks {
@@ -209,17 +216,22 @@ fn r4_a_plan_waits_for_orphans_before_its_item_and_for_what_the_sweep_sent_back_
 }
 
 #[test]
+fn r4_an_item_that_has_left_memory_waits_for_any_older_orphan_and_not_for_the_first_alone() {
+    let (mut lines, key) = (Sessions::default(), (namespace(), number()));
+    let id = |n: u8| ReachId([n; 16]);
+    // Drawn side by side, and submitted the other way round.
+    for place in [(Seq(1), id(9)), (Seq(2), id(3))] {
+        lines.join(&key, place, Leave::Free);
+    }
+    let state = State::default();
+    assert_eq!(lines.before_item(&state, &key, id(5)), Some(id(3)));
+    assert_eq!(lines.before_item(&state, &key, id(2)), None);
+}
+
+#[test]
 fn r4_what_a_plan_made_anew_holds_up_the_sweep_until_it_is_with_an_agent() {
     let mut world = World::new();
-    world.register("b", declaration(9));
-    let failed = world.submit(|spec| {
-        session("s")(spec);
-        spec.retry = RetryPolicy { max_retries: 0, ..spec.retry.clone() };
-    });
-    world.cycle();
-    world.ack(failed);
-    world.fail(failed);
-    world.state.forget_up_to(world.state.seq());
+    let failed = failed(&mut world, ("b", 9));
     world.register("a", declaration(3));
     let orphan = world.submit(|spec| {
         session("s")(spec);
@@ -259,15 +271,7 @@ fn r4_what_was_made_anew_and_then_sent_back_is_still_waited_for_after_a_restart(
     let held = world.submit(session("s"));
     world.cycle();
     world.ack(held);
-    world.register("f", declaration(5));
-    let failed = world.submit(|spec| {
-        session("s")(spec);
-        spec.retry = RetryPolicy { max_retries: 0, ..spec.retry.clone() };
-    });
-    world.cycle();
-    world.ack(failed);
-    world.fail(failed);
-    world.state.forget_up_to(world.state.seq());
+    let failed = failed(&mut world, ("f", 5));
     let plan = world.plan(100, &[PlanItem { task: failed, action: ItemAction::Redrive, group: number() }]);
     world.pass(1_000);
     world.cycle();

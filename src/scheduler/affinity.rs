@@ -5,7 +5,7 @@
 //! for it last is volatile ([`LastHolders`]).
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ledger::ids::{AgentId, AgentKey, Namespace, ReachId, SessionId};
 use crate::ledger::machine::State;
@@ -29,7 +29,11 @@ pub struct Affinity {
     held: BTreeMap<ReachId, Held>,
     /// Tasks by session and agent.
     holders: BTreeMap<Namespace, BTreeMap<SessionId, BTreeMap<AgentId, u32>>>,
+    /// Sessions that an agent works for now.
+    busy: BTreeMap<AgentKey, u32>,
     last: LastHolders,
+    /// Agents that hold more sessions, or fewer, than when this was last asked.
+    changed: BTreeSet<AgentKey>,
 }
 
 impl Affinity {
@@ -41,6 +45,21 @@ impl Affinity {
             return self.last.of(namespace, session?);
         };
         agents.iter().max_by_key(|(agent, count)| (**count, Reverse(*agent))).map(|(agent, _)| agent)
+    }
+
+    /// Sessions that the agent holds (R-RTE-5): those that it works for, and those that nobody works for and that it
+    /// worked for last.
+    #[must_use]
+    pub fn sessions_of(&self, agent: &AgentKey) -> u32 {
+        let idle = u32::try_from(self.last.held_by(agent)).unwrap_or(u32::MAX);
+        self.busy.get(agent).copied().unwrap_or(0).saturating_add(idle)
+    }
+
+    /// Agents whose count of sessions may have changed since this was last asked.
+    pub fn take_changed(&mut self) -> BTreeSet<AgentKey> {
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.append(&mut self.last.take_changed());
+        changed
     }
 
     /// Forgets who worked for a session too long ago.
@@ -75,7 +94,13 @@ impl Affinity {
             let (namespace, session, agent) = (task.namespace.clone(), session.clone(), agent.clone());
             self.last.forget(&namespace, &session);
             let sessions = self.holders.entry(namespace.clone()).or_default();
-            *sessions.entry(session.clone()).or_default().entry(agent.clone()).or_default() += 1;
+            let count = sessions.entry(session.clone()).or_default().entry(agent.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                let key = AgentKey { namespace: namespace.clone(), agent_id: agent.clone() };
+                *self.busy.entry(key.clone()).or_default() += 1;
+                self.changed.insert(key);
+            }
             self.held.insert(id, Held { namespace, session, agent });
         }
     }
@@ -99,8 +124,18 @@ impl Affinity {
         let Some(agents) = sessions.get_mut(&gone.session) else { return };
         if let Some(count) = agents.get_mut(&gone.agent) {
             *count = count.saturating_sub(1);
+            if *count == 0 {
+                agents.remove(&gone.agent);
+                let key = AgentKey { namespace: gone.namespace.clone(), agent_id: gone.agent.clone() };
+                if let Some(busy) = self.busy.get_mut(&key) {
+                    *busy = busy.saturating_sub(1);
+                    if *busy == 0 {
+                        self.busy.remove(&key);
+                    }
+                }
+                self.changed.insert(key);
+            }
         }
-        agents.retain(|_, count| *count > 0);
         if agents.is_empty() {
             sessions.remove(&gone.session);
         }

@@ -25,6 +25,8 @@ pub struct LastHolders {
     sessions: BTreeMap<Namespace, BTreeMap<SessionId, (AgentId, Age)>>,
     ages: BTreeMap<Age, (Namespace, SessionId)>,
     agents: BTreeMap<AgentKey, BTreeSet<SessionId>>,
+    /// Agents of which more sessions are remembered, or fewer, than when this was last asked.
+    changed: BTreeSet<AgentKey>,
     next: u64,
 }
 
@@ -39,6 +41,17 @@ impl LastHolders {
     #[must_use]
     pub fn len(&self) -> usize {
         self.ages.len()
+    }
+
+    /// Sessions of which the agent is remembered.
+    #[must_use]
+    pub fn held_by(&self, agent: &AgentKey) -> usize {
+        self.agents.get(agent).map_or(0, BTreeSet::len)
+    }
+
+    /// Agents of whom [`LastHolders::held_by`] may have changed since this was last asked.
+    pub fn take_changed(&mut self) -> BTreeSet<AgentKey> {
+        std::mem::take(&mut self.changed)
     }
 
     /// Is none remembered?
@@ -59,6 +72,7 @@ impl LastHolders {
         sessions.insert(session.clone(), (agent.agent_id.clone(), age));
         self.ages.insert(age, (agent.namespace.clone(), session.clone()));
         self.agents.entry(agent.clone()).or_default().insert(session.clone());
+        self.changed.insert(agent.clone());
     }
 
     /// Somebody works for the session again.
@@ -76,6 +90,7 @@ impl LastHolders {
                 self.agents.remove(&agent);
             }
         }
+        self.changed.insert(agent);
     }
 
     /// The agent's process is gone, or is about to go.

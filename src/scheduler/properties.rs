@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use crate::ledger::ids::{FairnessKey, ReachId};
 use crate::ledger::machine::agent::{Health, Strategy};
+use crate::ledger::machine::task::FailureClass;
 use crate::ledger::machine::task::LaneId;
 use crate::ledger::machine::task::spec::{Qos, SchemaVerdicts};
 use crate::ledger::machine::task::status::StatusKind;
@@ -148,7 +149,7 @@ proptest! {
     #[test]
     fn weighted_round_robin_honours_weights_within_one_percent(weights in prop::collection::vec(1u32..50, 1..20)) {
         let mut contenders: Vec<Contender> =
-            weights.iter().map(|weight| Contender { weight: *weight, position: 0, load_milli: 0 }).collect();
+            weights.iter().map(|weight| Contender { share: 2 * weight, ..Contender::default() }).collect();
         let mut picks = vec![0u32; weights.len()];
         for _ in 0..1_000 {
             let winner = best::<1>(Strategy::WeightedRoundRobin, &contenders)[0];
@@ -181,7 +182,7 @@ fn happening() -> impl Strategy1 {
         6 => (0u8..3, 0u8..3).prop_map(|(class, caller)| Happening::Submit { class, caller }),
         4 => (0u8..4, 1u32..6).prop_map(|(agent, max)| Happening::Claim { agent, max }),
         2 => (0usize..8).prop_map(|which| Happening::Unclaim { which }),
-        6 => (0usize..16, 0u8..4).prop_map(|(which, how)| Happening::Report { which, how }),
+        6 => (0usize..16, 0u8..7).prop_map(|(which, how)| Happening::Report { which, how }),
         1 => (0u8..4).prop_map(|agent| Happening::Register { agent }),
         1 => (0u8..4).prop_map(|agent| Happening::Lose { agent }),
         2 => (1u64..5_000).prop_map(|span| Happening::Pass { span }),
@@ -197,17 +198,18 @@ impl<T: Generator<Value = Happening>> Strategy1 for T {}
 
 const NAMES: [&str; 4] = ["push", "pull", "single", "wide"];
 
-fn register(world: &mut World, agent: u8) {
-    let declared = match agent {
+fn register(world: &mut World, agent: u8, strategy: Strategy) {
+    let mut declared = match agent {
         0 => declaration(3),
         1 => pull(4),
         2 => pull(1),
         _ => declaration(20),
     };
+    declared.offers[0].strategy = Some(strategy);
     world.register(NAMES[usize::from(agent)], declared);
 }
 
-fn happen(world: &mut World, claims: &mut Vec<crate::ledger::planner::ClaimId>, what: Happening) {
+fn happen(world: &mut World, claims: &mut Vec<crate::ledger::planner::ClaimId>, what: Happening, strategy: Strategy) {
     let held = |world: &World| -> Vec<ReachId> {
         world.state.tasks().values().filter(|task| task.status.lease().is_some()).map(|task| task.id()).collect()
     };
@@ -227,11 +229,12 @@ fn happen(world: &mut World, claims: &mut Vec<crate::ledger::planner::ClaimId>, 
                     (_, StatusKind::Orphaned) => {}
                     (0, StatusKind::Dispatched) => world.ack(task),
                     (1, _) => world.fail(task),
+                    (4.., _) => world.fail_as(task, FailureClass::AgentCrash),
                     _ => world.complete(task),
                 }
             }
         }
-        Happening::Register { agent } => register(world, agent),
+        Happening::Register { agent } => register(world, agent, strategy),
         Happening::Lose { agent } => {
             let name = NAMES[usize::from(agent)];
             if world.state.agent(&crate::scheduler::world::key(name)).unwrap().health != Health::Lost {
@@ -250,13 +253,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
     fn s8_no_proposal_is_ever_beyond_demand_or_slots_and_nothing_fitting_is_left_over(
-        happenings in prop::collection::vec(happening(), 1..120), room in 1usize..8,
+        happenings in prop::collection::vec(happening(), 1..120), room in 1usize..8, strategy in 0usize..4,
     ) {
         let mut world = World::new();
-        (0..4).for_each(|agent| register(&mut world, agent));
+        let strategy = Strategy::ALL[strategy];
+        (0..4).for_each(|agent| register(&mut world, agent, strategy));
         let mut claims = Vec::new();
         for what in happenings {
-            happen(&mut world, &mut claims, what);
+            happen(&mut world, &mut claims, what, strategy);
             let wanted: BTreeMap<String, u32> = NAMES
                 .iter()
                 .map(|name| {

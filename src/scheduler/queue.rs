@@ -167,6 +167,19 @@ impl Lane {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Callers that wait in it, once in each class.
+    #[must_use]
+    pub fn callers(&self) -> usize {
+        self.classes.iter().map(BTreeMap::len).sum()
+    }
+
+    /// The task that entered it first, with its place: a look at the first of every caller.
+    #[must_use]
+    pub fn oldest(&self) -> Option<(u64, ReachId)> {
+        let lines = self.classes.iter().flat_map(BTreeMap::values);
+        lines.filter_map(BTreeMap::first_key_value).map(|(order, task)| (*order, *task)).min()
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]

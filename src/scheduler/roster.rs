@@ -9,10 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ledger::ids::{AgentId, AgentKey, Capability, Namespace};
-use crate::ledger::machine::agent::{Agent, Strategy};
+use crate::ledger::machine::State;
+use crate::ledger::machine::agent::{Agent, Offer, Strategy};
+use crate::ledger::time::Timestamp;
 use crate::scheduler::queue::Floor;
 use crate::scheduler::routing::Provider;
 use crate::scheduler::routing::candidate::{Reason, Seat};
+use crate::scheduler::routing::strategy::of_votes;
 use crate::scheduler::vitals::Pulse;
 
 /// A seat, numbered within one run.
@@ -30,6 +33,8 @@ pub struct Desk {
     pub seat: Seat,
     /// What keeps lower classes alive at this agent.
     pub floor: Floor,
+    /// When it left, if it did so in this run of the hub.
+    pub left_at: Option<Timestamp>,
     /// Its pools, each with the place of the offer in its declaration.
     pools: Vec<(PoolNo, usize)>,
 }
@@ -56,16 +61,26 @@ pub struct Pool {
     name: (Namespace, Capability),
     members: Vec<Member>,
     ready: BTreeSet<SeatNo>,
-    weighted: usize,
-    least_loaded: usize,
+    /// Offers by the strategy that they ask for, as [`Strategy::ALL`] lists them.
+    votes: [usize; Strategy::ALL.len()],
     choosy: usize,
 }
 
 impl Pool {
-    /// Its strategy: the one that most offers name, weighted round-robin when none does or they tie.
+    /// The strategy that most of its offers ask for.
     #[must_use]
-    pub const fn strategy(&self) -> Strategy {
-        if self.least_loaded > self.weighted { Strategy::LeastLoaded } else { Strategy::WeightedRoundRobin }
+    pub fn strategy(&self) -> Strategy {
+        of_votes(self.votes)
+    }
+
+    /// An offer that joins or leaves changes what is asked for.
+    fn vote(&mut self, offer: Option<&Offer>, change: fn(usize, usize) -> usize) {
+        let wanted = offer.and_then(|offer| offer.strategy);
+        for (strategy, votes) in Strategy::ALL.into_iter().zip(&mut self.votes) {
+            if wanted == Some(strategy) {
+                *votes = change(*votes, 1);
+            }
+        }
     }
 
     /// Does any provider serve some callers only?
@@ -117,7 +132,13 @@ impl Roster {
     /// The pool of a capability, if anyone offers it or waits for it.
     #[must_use]
     pub fn pool_named(&self, namespace: &Namespace, capability: &Capability) -> Option<&Pool> {
-        self.pools.get(self.names.get(&(namespace.clone(), capability.clone()))?)
+        self.pools.get(&self.pool_number(namespace, capability)?)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pool_number(&self, namespace: &Namespace, capability: &Capability) -> Option<PoolNo> {
+        self.names.get(&(namespace.clone(), capability.clone())).copied()
     }
 
     /// The pool of a capability, made if need be. [`Roster::forget_pool`] takes an idle one out.
@@ -129,7 +150,8 @@ impl Roster {
         self.next_pool += 1;
         let no = PoolNo(self.next_pool);
         self.names.insert(name.clone(), no);
-        let pool = Pool { name, members: Vec::new(), ready: BTreeSet::new(), weighted: 0, least_loaded: 0, choosy: 0 };
+        let votes = [0; Strategy::ALL.len()];
+        let pool = Pool { name, members: Vec::new(), ready: BTreeSet::new(), votes, choosy: 0 };
         self.pools.insert(no, pool);
         no
     }
@@ -174,6 +196,14 @@ impl Roster {
         }
     }
 
+    /// Begins the round of a capability anew: positions that other weights made would hold some back, or up, for long.
+    pub fn begin_round(&mut self, namespace: &Namespace, capability: &Capability) {
+        let no = self.names.get(&(namespace.clone(), capability.clone()));
+        if let Some(pool) = no.and_then(|no| self.pools.get_mut(no)) {
+            pool.members.iter_mut().for_each(|member| member.position = 0);
+        }
+    }
+
     /// The seat at a place of [`Roster::providers`].
     #[must_use]
     pub fn seat_at(&self, pool: PoolNo, place: usize) -> Option<SeatNo> {
@@ -182,12 +212,12 @@ impl Roster {
 
     /// Brings a seat up to date with the state and the vitals. Gives the pools that it joined or left, when what it
     /// declares or whether it takes part has changed.
-    pub fn refresh(&mut self, agent: &Agent, pulse: Option<&Pulse>) -> (SeatNo, Vec<PoolNo>) {
-        let fresh = Seat::of(agent, pulse);
+    pub fn refresh(&mut self, agent: &Agent, pulse: Option<&Pulse>, state: &State) -> (SeatNo, Vec<PoolNo>) {
+        let fresh = Seat::of(agent, pulse, state);
         let Some(no) = self.number(&agent.key) else {
             let no = SeatNo(self.desks.len());
             self.numbers.insert(agent.key.clone(), no);
-            self.desks.push(Desk { seat: fresh, floor: Floor::starting(no.0), pools: Vec::new() });
+            self.desks.push(Desk { seat: fresh, floor: Floor::starting(no.0), left_at: None, pools: Vec::new() });
             return (no, self.enlist(no));
         };
         let mut moved = false;
@@ -202,12 +232,13 @@ impl Roster {
         if let Some(desk) = self.desks.get_mut(no.0) {
             // What an older process held is no longer with its successor.
             let is_same = desk.seat.incarnation == fresh.incarnation;
-            let reserved = desk.seat.reserved;
+            let (reserved, sessions) = (desk.seat.reserved, desk.seat.sessions);
+            let probing = std::mem::take(&mut desk.seat.probing);
             let (suspects, overdue) = match is_same {
                 true => (desk.seat.suspects, std::mem::take(&mut desk.seat.overdue)),
                 false => (0, BTreeMap::new()),
             };
-            desk.seat = Seat { reserved, suspects, overdue, ..fresh };
+            desk.seat = Seat { reserved, sessions, probing, suspects, overdue, ..fresh };
         }
         if moved {
             changed.extend(self.enlist(no));
@@ -221,6 +252,13 @@ impl Roster {
         if let Some(desk) = self.desks.get_mut(seat.0) {
             change(desk);
             self.settle(seat);
+        }
+    }
+
+    /// Notes when an agent left; `None` once it is back.
+    pub fn note_departure(&mut self, agent: &AgentKey, at: Option<Timestamp>) {
+        if let Some(desk) = self.number(agent).and_then(|no| self.desks.get_mut(no.0)) {
+            desk.left_at = at;
         }
     }
 
@@ -259,11 +297,7 @@ impl Roster {
             if let Err(place) = pool.members.binary_search_by(|member| member.agent.cmp(&key.agent_id)) {
                 pool.members.insert(place, Member { agent: key.agent_id.clone(), seat: no, offer, position: 0 });
                 pool.choosy += choosy;
-                match offered.strategy {
-                    Some(Strategy::WeightedRoundRobin) => pool.weighted += 1,
-                    Some(Strategy::LeastLoaded) => pool.least_loaded += 1,
-                    None => {}
-                }
+                pool.vote(Some(offered), usize::saturating_add);
                 if has_room {
                     pool.ready.insert(no);
                 }
@@ -289,11 +323,7 @@ impl Roster {
             }
             pool.ready.remove(&no);
             pool.choosy = pool.choosy.saturating_sub(usize::from(!declaration.allowed_callers.is_empty()));
-            match declaration.offers.get(*offer).and_then(|offered| offered.strategy) {
-                Some(Strategy::WeightedRoundRobin) => pool.weighted = pool.weighted.saturating_sub(1),
-                Some(Strategy::LeastLoaded) => pool.least_loaded = pool.least_loaded.saturating_sub(1),
-                None => {}
-            }
+            pool.vote(declaration.offers.get(*offer), usize::saturating_sub);
         }
         left.into_iter().map(|(pool, _)| pool).collect()
     }

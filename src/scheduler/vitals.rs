@@ -4,13 +4,17 @@
 //! nothing about what happened; only their consequences (a dispatch, a loss) are facts. After a restart all of this is
 //! empty, which means: no open claim, no reported load, no history.
 //!
-//! Bounded: one [`Pulse`] an agent, of fixed size but for its open claims ([`MAX_CLAIMS`]).
+//! Bounded: one [`Pulse`] an agent, of fixed size but for its open claims ([`MAX_CLAIMS`]) and five attempts for each
+//! capability ([`MAX_CAPABILITIES`]) that fails. How fast it is beside how fast it was is in [`crate::scheduler::tempo`].
 
 use std::collections::BTreeMap;
 
-use crate::ledger::ids::{AgentKey, Incarnation};
+use crate::ledger::ids::{AgentKey, Capability, Incarnation};
+use crate::ledger::machine::agent::MAX_CAPABILITIES;
+use crate::ledger::machine::breaker::{FailedAttempt, OPENS_AFTER};
 use crate::ledger::planner::{ClaimId, Load, takes_one_more};
 use crate::ledger::time::{Millis, Timestamp};
+use crate::scheduler::tempo::{RecentOutcomes, Tempo};
 
 /// Open claims remembered for one agent; more are not demand until one closes.
 pub const MAX_CLAIMS: usize = 10_000;
@@ -103,7 +107,8 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    fn note(&mut self, outcome: Outcome) {
+    /// One more.
+    pub const fn note(&mut self, outcome: Outcome) {
         if self.succeeded + self.failed >= 1_000 {
             self.succeeded /= 2;
             self.failed /= 2;
@@ -112,6 +117,18 @@ impl Outcomes {
             Outcome::Succeeded => self.succeeded += 1,
             Outcome::Failed => self.failed += 1,
         }
+    }
+
+    /// How many count.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.succeeded + self.failed
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self { succeeded: self.succeeded + other.succeeded, failed: self.failed + other.failed }
     }
 
     /// Failed attempts in a thousand; `None` before the first outcome.
@@ -171,6 +188,12 @@ pub struct Pulse {
     pub work: Latency,
     /// Successes and failures of late.
     pub outcomes: Outcomes,
+    /// Those of the last minutes.
+    pub recent: RecentOutcomes,
+    /// How fast it works, beside how fast it always did.
+    pub tempo: Tempo,
+    /// Attempts that failed one after the other, by capability; a success ends them (semantics 15).
+    streaks: BTreeMap<Capability, Vec<FailedAttempt>>,
 }
 
 impl Pulse {
@@ -256,6 +279,8 @@ impl Vitals {
     pub fn begun(&mut self, agent: &AgentKey, now: Timestamp) {
         let pulse = self.pulse(agent);
         (pulse.load, pulse.foreign, pulse.asked_at) = (None, 0, Some(now));
+        pulse.streaks.clear();
+        pulse.tempo.begin_anew();
     }
 
     /// A pull agent waits for at most `max` tasks.
@@ -300,11 +325,35 @@ impl Vitals {
     }
 
     /// An attempt ended; `worked` is the time from its acknowledgement, if there was one.
-    pub fn ended(&mut self, agent: &AgentKey, outcome: Outcome, worked: Option<Millis>) {
+    pub fn ended(&mut self, agent: &AgentKey, (outcome, at): (Outcome, Timestamp), worked: Option<Millis>) {
         let pulse = self.pulse(agent);
         pulse.outcomes.note(outcome);
+        pulse.recent.note(outcome, at);
         if let Some(worked) = worked {
             pulse.work.record(worked);
+            pulse.tempo.record(worked);
+        }
+    }
+
+    /// One attempt more failed; gives those that failed one after the other, at most [`OPENS_AFTER`].
+    pub fn streak_grows(&mut self, agent: &AgentKey, of: &Capability, failed: FailedAttempt) -> Vec<FailedAttempt> {
+        let streaks = &mut self.pulse(agent).streaks;
+        // A process that declared others before fails no more of those.
+        if streaks.len() >= MAX_CAPABILITIES && !streaks.contains_key(of) {
+            streaks.pop_first();
+        }
+        let streak = streaks.entry(of.clone()).or_default();
+        if streak.len() >= OPENS_AFTER {
+            streak.remove(0);
+        }
+        streak.push(failed);
+        streak.clone()
+    }
+
+    /// An attempt succeeded, or the failures had their consequence.
+    pub fn streak_ends(&mut self, agent: &AgentKey, of: &Capability) {
+        if let Some(pulse) = self.pulses.get_mut(agent) {
+            pulse.streaks.remove(of);
         }
     }
 

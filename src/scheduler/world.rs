@@ -184,7 +184,7 @@ impl World {
         let mut submission = submission(self.next_task);
         change(&mut submission);
         let id = submission.reach_id;
-        let command = Command::SubmitTask { submission: Arc::new(submission), bound: None };
+        let command = Command::SubmitTask { submission: Arc::new(submission), bound: None, routed: None };
         self.by(Actor::Token(TokenId::new(token).unwrap()), command);
         id
     }
@@ -292,6 +292,7 @@ impl World {
                     has_payload: true,
                     superseded_by: None,
                     origin: None,
+                    patched: None,
                 },
             });
         }
@@ -321,6 +322,9 @@ impl World {
             total: u32::try_from(items.len()).unwrap(),
             list: BodyRef { digest: Digest::of(&[&list]), len: 1 },
             position: self.state.seq(),
+            patch: None,
+            idempotency: None,
+            bound: None,
         };
         self.by(Actor::Token(TokenId::new("operator").unwrap()), Command::PlanReplay(Box::new(order)));
         (replay, list)
@@ -378,7 +382,11 @@ impl World {
     }
 
     pub(crate) fn fail(&mut self, task: ReachId) {
-        let failure = Failure { class: FailureClass::Business, code: Arc::from("no"), message: None };
+        self.fail_as(task, FailureClass::Business);
+    }
+
+    pub(crate) fn fail_as(&mut self, task: ReachId, class: FailureClass) {
+        let failure = Failure { class, code: Arc::from("no"), message: None };
         let word = Word::Fail { failure, digest: Digest::default(), retryable: Retryable::Yes, retry_after: None };
         self.report(task, word);
     }

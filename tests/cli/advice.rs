@@ -68,7 +68,7 @@ fn a_namespace_that_is_missing_or_none_is_asked_for_by_the_option() {
     let token = [("REACH_TOKEN_FILE", token.to_str().expect("UTF-8"))];
     let refused = asked(&hub, &token, &["tasks", "list"]);
     let said = stderr(&refused);
-    assert_eq!(code(&refused), 1, "{said}");
+    assert_eq!(code(&refused), 2, "{said}");
     assert!(said.contains("--namespace") && said.contains("REACH_NAMESPACE"), "{said}");
     assert!(!said.to_lowercase().contains("header"), "{said}");
     assert_eq!(code(&asked(&hub, &token, &["tasks", "list", "--namespace", "acme"])), 0);

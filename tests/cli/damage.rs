@@ -54,7 +54,9 @@ fn a_flipped_bit_in_the_journal_is_named_and_one_command_brings_the_hub_back() {
     let refused = serve(&data);
     assert_eq!(code(&refused), 65, "{}", stderr(&refused));
     let said = stderr(&refused);
-    for part in [journal.to_str().expect("UTF-8"), "at byte", "seq ", "reach verify", "reach repair --accept-loss"] {
+    let named = data.display();
+    let commands = [format!("`reach verify --data {named}`"), format!("`reach repair --accept-loss --data {named}`")];
+    for part in [journal.to_str().expect("UTF-8"), "at byte", "seq ", &commands[0], &commands[1]] {
         assert!(said.contains(part), "{part} is missing in: {said}");
     }
     let (ended, report) = verified(&data);

@@ -163,6 +163,39 @@ fn the_push_agent_answers_at_once_or_later_and_is_told_of_a_cancel() {
     assert_eq!(said.next(), Some(format!("cancelled: {long}")));
 }
 
+/// The worker of the page, changed.
+fn worker_with(folder: &Path, changes: &[(&str, &str)]) -> PathBuf {
+    let mut program = std::fs::read_to_string(examples().join("worker.py")).expect("the program");
+    for (was, is) in changes {
+        assert!(program.contains(was), "worker.py has no {was}");
+        program = program.replace(was, is);
+    }
+    let file = folder.join("worker.py");
+    std::fs::write(&file, program).expect("writable");
+    file
+}
+
+#[test]
+fn a_worker_that_claims_several_acknowledges_them_all_before_it_begins() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    let changes = [
+        ("\"max_concurrency\": 1", "\"max_concurrency\": 3"),
+        ("\"max\": 1", "\"max\": 3"),
+        ("    return {\"words\"", "    time.sleep(1)\n    return {\"words\""),
+    ];
+    let file = worker_with(folder.path(), &changes);
+    hub.register("counter-1", "text.words");
+    let one = ["submit", "text.words", "--payload", "{\"text\":\"one\"}", "--reach-timeout", "900ms"];
+    let submitted: Vec<Value> = (0..3).map(|_| hub.json(&one)).collect();
+    let Some(_worker) = Program::start(&hub, file.to_str().expect("UTF-8"), &["counter-1"], "") else { return };
+    for task in submitted {
+        let id = task["reach_id"].as_str().expect("an id");
+        let ended = hub.json(&["tasks", "wait", id]);
+        assert_eq!((&ended["state"], &ended["attempt"]), (&json!("succeeded"), &json!(1)), "{ended}");
+    }
+}
+
 #[test]
 fn a_worker_that_holds_nothing_ends_when_told_even_if_the_hub_is_away() {
     let folder = tempfile::tempdir().expect("a folder");

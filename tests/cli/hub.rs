@@ -21,7 +21,10 @@ pub(crate) const NO_MARKS: [(&str, &str); 4] = [
 
 /// `reach` with a clean environment.
 pub(crate) fn reach() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_reach"));
+    clean(Command::new(env!("CARGO_BIN_EXE_reach")))
+}
+
+fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("REACH_") {
             command.env_remove(name);
@@ -106,6 +109,20 @@ impl Hub {
         let mut command = reach();
         command.env("REACH_URL", &self.url).env("REACH_TOKEN", TOKEN).args(args);
         command.output().expect("the binary starts")
+    }
+
+    /// Its data on a terminal so wide, which `script` makes; it must succeed.
+    pub(crate) fn on_a_terminal(&self, columns: u16, args: &[&str]) -> String {
+        let words = [&[env!("CARGO_BIN_EXE_reach")], args].concat();
+        let quoted = words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>();
+        let mut command = clean(Command::new("script"));
+        command.env("REACH_URL", &self.url).env("REACH_TOKEN", TOKEN).env("COLUMNS", columns.to_string());
+        command.env("NO_COLOR", "1").args(["-qec", &format!("{} 2>&-", quoted.join(" ")), "/dev/null"]);
+        let output = command.output().expect("`script` is there");
+        let text = stdout(&output).replace('\r', "");
+        assert_eq!(code(&output), 0, "{args:?}: {text}{}", stderr(&output));
+        assert!(!text.contains('\u{1b}'), "{args:?} is coloured in spite of NO_COLOR: {text}");
+        text
     }
 
     /// The same, read as JSON; it must succeed.

@@ -29,9 +29,11 @@ pub(crate) fn submitted(hub: &Hub, capability: &str, count: usize, fields: &Valu
 pub(crate) fn started(hub: &Hub, agent: &str, count: usize) -> Vec<Value> {
     let mut held: Vec<Value> = Vec::new();
     while held.len() < count {
-        held.extend(take(&hub.url, agent, count - held.len(), 5_000));
+        let tasks = take(&hub.url, agent, count - held.len(), 5_000);
+        // What is not acknowledged would be handed over again by the next claim.
+        report(&hub.url, agent, &tasks, &json!({"op": "ack"}));
+        held.extend(tasks);
     }
-    report(&hub.url, agent, &held, &json!({"op": "ack"}));
     held
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::hub::{Hub, code, reach, stderr, stdout, wait_until};
+use crate::hub::{Hub, code, stderr, stdout, wait_until};
 
 /// A hub with an agent that has gone while it worked, one that is silent over its work, and a caller's mistake.
 struct Night {
@@ -34,13 +34,8 @@ impl Night {
 
     /// What a person reads on a terminal of a hundred columns.
     fn read(&self, args: &[&str]) -> String {
-        let mut command = reach();
-        command.env("REACH_URL", &self.hub.url).env("REACH_TOKEN", crate::hub::TOKEN).env("COLUMNS", "100");
-        let output = command.args(args).output().expect("the binary starts");
-        assert_eq!(code(&output), 0, "{args:?}: {}", stderr(&output));
-        let text = stdout(&output);
+        let text = self.hub.on_a_terminal(100, args);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{args:?} is too wide:\n{text}");
-        assert!(!text.contains('\u{1b}'), "{args:?} is coloured in a pipe");
         text
     }
 }

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::hub::{Hub, TOKEN, code, reach, stderr, stdout};
-use crate::incident::{agent, dead_letters, orphans, text, until};
+use crate::incident::{agent, dead_letters, orphans, report, started, submitted, text, until};
 
 /// A hub on which an incident has been.
 struct Scene {
@@ -159,8 +159,8 @@ fn a_mistake_has_its_exit_code_and_says_what_to_do() {
         (&[&plan[..], &why, &["--failure-class", "nope"]].concat(), 2, "agent-crash"),
         (&[&plan[..], &why, &["--submitted-after", "yesterday"]].concat(), 2, "RFC 3339"),
         (&[&plan[..], &why, &["--rate", "0"]].concat(), 2, "--rate"),
-        (&[&plan[..], &why].concat(), 1, "/select"),
-        (&[&plan[..], &why, &["--agent", "nobody"]].concat(), 1, "replay-empty"),
+        (&[&plan[..], &why].concat(), 2, "/select"),
+        (&[&plan[..], &why, &["--agent", "nobody"]].concat(), 3, "replay-empty"),
         (&["replay", "watch", "replay_01m8nnzkk1evcsb5b2sv8d9zmf"], 3, "replay"),
         (&["replay", "rate", "replay_01m8nnzkk1evcsb5b2sv8d9zmf", "fast"], 2, "fast"),
         (&["replay", "items", "replay_01m8nnzkk1evcsb5b2sv8d9zmf", "--outcome", "nope"], 2, "redriven"),
@@ -178,6 +178,23 @@ fn a_mistake_has_its_exit_code_and_says_what_to_do() {
 }
 
 #[test]
+fn a_code_that_nothing_bears_comes_with_the_one_that_was_meant_in_a_list_and_in_a_dry_run() {
+    let scene = Scene::set();
+    dead_letters(&scene.hub, "mail-1", "mail.send", 2);
+    let found = scene.hub.json(&["tasks", "list", "--failure-code", "smtp-down,else"]);
+    assert_eq!(found.as_array().map(Vec::len), Some(2), "{found}");
+    let told = "--failure-code: no task was found that ended with smtp-dwn, or whose last attempt failed with it; \
+                did you mean smtp-down?";
+    let none = scene.hub.reach(&["tasks", "list", "--failure-code", "smtp-dwn"]);
+    assert!(code(&none) == 0 && stderr(&none).contains(told), "{}", stderr(&none));
+    let plan = ["replay", "plan", "--state", "dead-letter", "--failure-code", "smtp-dwn", "--dry-run"];
+    let none = scene.hub.reach(&plan);
+    assert!(code(&none) == 0 && stdout(&none).contains(told), "{}", stdout(&none));
+    let other = scene.hub.reach(&["tasks", "show", "replay_01m8nnzkk1evcsb5b2sv8d9zmf"]);
+    assert!(code(&other) == 3 && stderr(&other).contains("that is the id of a replay plan"), "{}", stderr(&other));
+}
+
+#[test]
 fn one_task_is_redriven_once_and_one_orphan_is_decided() {
     let scene = Scene::set();
     let letter = dead_letters(&scene.hub, "mail-1", "mail.send", 1).remove(0);
@@ -188,6 +205,12 @@ fn one_task_is_redriven_once_and_one_orphan_is_decided() {
     assert_eq!(redriven["redrive_of"], json!(letter));
     let successor = redriven["reach_id"].as_str().expect("a new task");
     assert_eq!(scene.hub.json(&["tasks", "payload", successor]), json!({"to": "b"}));
+    let history = stdout(&scene.hub.reach(&["history", successor]));
+    assert!(history.contains(&format!("made of {letter}, with another payload: address mended")), "{history}");
+    let shown = stdout(&scene.hub.reach(&["tasks", "show", successor]));
+    assert!(shown.contains("redrive.payload") && shown.contains("replaced"), "{shown}");
+    let explained = stdout(&scene.hub.reach(&["explain", &letter]));
+    assert!(explained.contains(&format!("made anew as {successor}")), "{explained}");
     let again = scene.hub.reach(&["tasks", "redrive", &letter, "--reason", "r"]);
     assert_eq!(code(&again), 5, "{}", stderr(&again));
     assert!(
@@ -224,4 +247,39 @@ fn the_status_names_plans_under_way_and_what_waits_for_a_decision() {
     assert_eq!((&status["replays"][0]["replay_id"], &status["replays"][0]["state"]), (&json!(plan), &json!("paused")));
     let status = stdout(&scene.hub.reach(&["status"]));
     assert!(status.contains(&format!("reach replay show {plan}")), "{status}");
+}
+
+#[test]
+fn a_patch_from_a_file_or_the_line_is_shown_before_and_after_and_frozen_in_its_plan() {
+    let scene = Scene::set();
+    let payload = json!({"payload": {"to": "ann", "smtp": {"host": "mail-1", "port": 25}}});
+    let ids = submitted(&scene.hub, "mail.send", 2, &payload);
+    let held = started(&scene.hub, "mail-1", 2);
+    let error = json!({"code": "no-such-host", "message": "mail-1"});
+    report(&scene.hub.url, "mail-1", &held, &json!({"op": "fail", "error": error, "retryable": false}));
+    until(&scene.hub, &ids, "failed");
+    let file = scene._folder.path().join("patch.json");
+    std::fs::write(&file, r#"{"smtp":{"host":"mail-2"}}"#).expect("writable");
+    let file = file.display().to_string();
+
+    let chosen = ["replay", "plan", "--state", "failed", "--failure-code", "no-such-host", "--payload-patch"];
+    let output = scene.hub.reach(&[&chosen[..], &[&file, "--dry-run"]].concat());
+    let said = stdout(&output);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let after = r#"after    {"smtp":{"host":"mail-2","port":25},"to":"ann"}"#;
+    for told in ["2 tasks", "2 accepted by today's schemas, 0 left alone", "before   {", after, "--payload-patch"] {
+        assert!(said.contains(told), "no {told:?} in {said}");
+    }
+    let wrong = scene.hub.reach(&[&chosen[..], &["no-such-file.json", "--dry-run"]].concat());
+    assert_eq!(code(&wrong), 2, "{}", stderr(&wrong));
+
+    let line = [r#"{"smtp":{"host":"mail-2"}}"#, "--reason", "mail-1 is gone"];
+    let plan = text(&scene.hub.json(&[&chosen[..], &line].concat()), "replay_id");
+    scene.hub.json(&["replay", "watch", &plan]);
+    let shown = scene.hub.json(&["replay", "show", &plan]);
+    assert_eq!((&shown["redriven"], &shown["payload_patch"]["smtp"]["host"]), (&json!(2), &json!("mail-2")), "{shown}");
+    let items = scene.hub.json(&["replay", "items", &plan]);
+    let made = text(&items[0], "redriven_as");
+    let payload = stdout(&scene.hub.reach(&["tasks", "payload", &made]));
+    assert!(payload.contains("mail-2") && payload.contains("25"), "{payload}");
 }

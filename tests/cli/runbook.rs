@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::hub::{Hub, TOKEN, reach};
+use crate::hub::{Hub, TOKEN, reach, wait_until};
 use crate::incident::{agent, dead_letters, orphans, report, started, submitted, take, until};
 
 fn page() -> String {
@@ -26,6 +26,14 @@ fn parts(page: &str) -> Vec<(String, String)> {
     parts.map(|part| (part.lines().next().unwrap_or_default().to_owned(), commands(part))).collect()
 }
 
+/// The rights that the page says an operator needs: the parts are pasted with no more.
+const OPERATOR: &str = "--scope read,audit,operate,register,submit,work --agent '*'";
+
+#[test]
+fn the_page_says_which_rights_it_takes() {
+    assert!(page().contains(OPERATOR));
+}
+
 /// A hub in its folder, as the page has it, only elsewhere.
 struct Scene {
     folder: tempfile::TempDir,
@@ -37,9 +45,19 @@ impl Scene {
     fn set() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let hub = Hub::dev(&folder.path().join("data"));
-        std::fs::write(folder.path().join("data/admin-token"), TOKEN).expect("writable");
+        let (named, rights) = (["tokens", "create", "--name", "operator"], OPERATOR.replace('\'', ""));
+        let made = hub.json(&named.into_iter().chain(rights.split(' ')).collect::<Vec<_>>());
+        let token = made.pointer("/token").and_then(Value::as_str).expect("a token");
+        std::fs::write(folder.path().join("data/admin-token"), token).expect("writable");
         let address = hub.url.trim_start_matches("http://").to_owned();
         Self { folder, hub: Some(hub), address }
+    }
+
+    /// With all rights, for what the page leaves to an administrator.
+    fn set_for_an_administrator() -> Self {
+        let scene = Self::set();
+        std::fs::write(scene.folder.path().join("data/admin-token"), TOKEN).expect("writable");
+        scene
     }
 
     fn hub(&self) -> &Hub {
@@ -148,10 +166,28 @@ fn every_part_of_the_runbook_is_pasted_by_a_test() {
             "A downstream was broken for an hour, and 40,000 tasks are dead letters",
             "Agents are to be upgraded, one after the other",
             "A task is slow",
+            "An agent fails one capability",
             "Be told",
         ]
     );
     assert!(parts(&page()).iter().all(|(_, commands)| !commands.is_empty()));
+}
+
+#[test]
+fn an_id_that_is_not_there_is_told_and_fails() {
+    let page = page();
+    let id = page.lines().find(|line| line.starts_with("id() {")).expect("it is defined");
+    let scene = Scene::set();
+    let pick = |answer: &str| scene.bash(&format!("{id}\nID=$(echo '{answer}' | id reach_id) && echo \"it is $ID\""));
+    assert_eq!(
+        String::from_utf8_lossy(&pick(r#"[{"reach_id":"reach_x","state":"queued"}]"#).stdout),
+        "it is reach_x\n"
+    );
+    for nothing in ["[]", "", r#"{"replay_id":"replay_x"}"#] {
+        let output = pick(nothing);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{nothing}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("nothing found: no reach_id"), "{nothing}");
+    }
 }
 
 #[test]
@@ -205,8 +241,12 @@ fn a_downstream_was_broken_and_its_tasks_are_dead_letters() {
     holds(
         &said,
         &[
-            "12 dead-letter, 12 of them not redriven",
+            "12 of 12 dead-letter not redriven",
             "smtp-down",
+            "attempt 2 failed: smtp-down (business): connection refused",
+            "would help",
+            "reach tasks redrive",
+            "--failure-code smtp-down --dry-run",
             "succeeded",
             "11 tasks",
             "already-redriven",
@@ -220,7 +260,7 @@ fn a_downstream_was_broken_and_its_tasks_are_dead_letters() {
     );
     for letter in letters {
         let anew = scene.hub().json(&["tasks", "show", &letter]);
-        let anew = anew.get("redriven_as").and_then(serde_json::Value::as_str).expect("made anew").to_owned();
+        let anew = anew.get("redriven_as").and_then(Value::as_str).expect("made anew").to_owned();
         until(scene.hub(), &[anew], "succeeded");
     }
 }
@@ -247,8 +287,35 @@ fn a_task_is_slow() {
 }
 
 #[test]
-fn be_told() {
+fn an_agent_fails_one_capability() {
     let scene = Scene::set();
+    agent(scene.hub(), "ocr-1", "ocr.read", 3_600_000);
+    submitted(scene.hub(), "ocr.read", 5, &json!({"reach_timeout_ms": 100}));
+    assert_eq!(take(&scene.hub().url, "ocr-1", 5, 5_000).len(), 5, "it begins none of them");
+    wait_until("the breaker is open", || {
+        let shown = scene.hub().json(&["agents", "show", "ocr-1"]);
+        shown.pointer("/breakers/0/state").is_some_and(|state| state == "open")
+    });
+    let Some(said) = scene.paste("An agent fails one capability") else { return };
+    holds(
+        &said,
+        &[
+            "1 breaker of agents not closed",
+            "ocr.read",
+            "open",
+            "the rule",
+            "breaker-open",
+            "closed",
+            "the scanner is back",
+        ],
+    );
+    let shown = scene.hub().json(&["agents", "show", "ocr-1"]);
+    assert_eq!(shown.get("breakers"), Some(&json!([])), "given back to the rule, which counts from none");
+}
+
+#[test]
+fn be_told() {
+    let scene = Scene::set_for_an_administrator();
     let Some(said) = scene.paste("Be told") else { return };
     holds(&said, &["[alerts]", "https://pager.example/hooks/reach", "every_ms = 10000", "whsec_"]);
 }

@@ -243,3 +243,31 @@ fn an_unreadable_key_file_and_a_lost_ledger_are_told_with_what_to_do() {
     let said = stderr(&lost);
     assert!(said.contains("reach verify") && said.contains("--accept-loss"), "{said}");
 }
+
+#[test]
+fn routing_rules_are_weighed_set_shown_and_undone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    hub.register("fast-1", "text.count");
+    fn to<'a>(more: &[&'a str]) -> Vec<&'a str> {
+        [&["policies", "routing", "text.count"], more].concat()
+    }
+    let hashed = ["--strategy", "consistent-hash", "--weight", "fast-1=20"];
+    let dry = stdout(&hub.reach(&to(&[hashed.as_slice(), &["--dry-run"]].concat())));
+    assert!(dry.contains("0 of the last 0 decisions") && dry.contains("consistent-hash; weights fast-1 20"), "{dry}");
+    assert_eq!(code(&hub.reach(&to(&hashed))), 2, "a reason is missing");
+    assert_eq!(code(&hub.reach(&to(&["--reason", "nothing is said"]))), 2);
+    let set = stdout(&hub.reach(&to(&[hashed.as_slice(), &["--reason", "a cache"]].concat())));
+    assert!(set.lines().any(|line| line.split_whitespace().eq(["version", "1"])), "{set}");
+    let shown = stdout(&hub.reach(&["policies", "show"]));
+    assert!(shown.contains("text.count  1") && shown.contains("consistent-hash; weights fast-1 20"), "{shown}");
+    let explained = stdout(&hub.reach(&["explain", "text.count"]));
+    assert!(explained.contains("consistent-hash (rules, version 1)"), "{explained}");
+    let wrong = hub.reach(&to(&["--weight", "fast-1=0", "--reason", "r"]));
+    assert!(code(&wrong) == 2 && stderr(&wrong).contains("1 to 1,000"), "{}", stderr(&wrong));
+    let wrong = hub.reach(&to(&["--strategy", "scord", "--reason", "r"]));
+    assert!(code(&wrong) == 2 && stderr(&wrong).contains("did you mean scored?"), "{}", stderr(&wrong));
+    let undone = hub.json(&to(&["--undo", "--reason", "no better"]));
+    assert_eq!((&undone["version"], &undone["rules"]), (&serde_json::json!(2), &serde_json::Value::Null));
+    assert_eq!(code(&hub.reach(&to(&["--undo", "--reason", "further"]))), 5);
+}

@@ -6,8 +6,10 @@
 #![expect(clippy::indexing_slicing, reason = "a test may panic: that is how it fails")]
 
 mod checker;
+mod client;
 mod hub;
 mod load;
+mod patched;
 mod redrive;
 
 use std::time::Duration;

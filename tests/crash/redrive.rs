@@ -9,84 +9,37 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::hub::{self, HubProcess, TOKEN};
+use crate::client::Client;
+use crate::hub::{self, HubProcess};
 
 const DEAD: usize = 5_000;
 /// What a page of the list holds: small, so that thousands of the same moment need hundreds of pages.
 const PAGE: usize = 7;
 
-/// A client that tries again while the hub is away.
-#[derive(Clone)]
-struct Client {
-    http: reqwest::Client,
-    url: String,
-}
-
-impl Client {
-    fn new(url: String) -> Self {
-        Self { http: reqwest::Client::new(), url }
-    }
-
-    async fn call(&self, post: Option<&Value>, path: &str) -> (u16, String) {
-        loop {
-            let url = format!("{}{path}", self.url);
-            let call = match post {
-                Some(body) => self.http.post(url).json(body),
-                None => self.http.get(url),
-            };
-            if let Ok(answer) = call.bearer_auth(TOKEN).send().await {
-                let status = answer.status().as_u16();
-                if let Ok(text) = answer.text().await
-                    && status != 503
-                {
-                    return (status, text);
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        let (status, text) = self.call(None, path).await;
-        assert_eq!(status, 200, "{path}: {text}");
-        serde_json::from_str(&text).expect("JSON")
-    }
-
-    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
-        let (status, text) = self.call(Some(&body), path).await;
-        (status, serde_json::from_str(&text).expect("JSON"))
-    }
-
-    /// Every durable event after `after`.
-    async fn events(&self, mut after: u64) -> Vec<Value> {
-        let mut all = Vec::new();
-        loop {
-            let (_, text) = self.call(None, &format!("/v1/events?after={after}&limit=1000&wait_ms=0")).await;
-            let page: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-            let Some(last) = page.last().and_then(|event| event["seq"].as_u64()) else { return all };
-            after = last;
-            all.extend(page);
-        }
-    }
-}
-
 /// A task that dies of its wait budget, as nobody serves it in time.
-fn doomed(wave: &str, not_before: Option<&str>) -> Value {
+fn doomed(wave: &str) -> Value {
     json!({"capability": "text.count", "payload": {"wave": wave}, "qos": "urgent", "on_wait": "fail",
-        "wait_for_agent": true, "labels": {"wave": wave}, "not_before": not_before})
+        "wait_for_agent": true, "labels": {"wave": wave}})
 }
 
-/// All of them are queued at one moment, and so die at one.
-async fn die_together(client: &Client) {
+/// The first wave, of so many: each is that task but for what is changed of it. All of them are queued at one moment, and
+/// so die at one.
+pub(crate) async fn die_together(client: &Client, count: usize, change: impl Fn(usize, &mut Value)) {
     let moment = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(10);
-    let moment = moment.to_string();
-    for _ in 0..DEAD / 500 {
-        let tasks: Vec<Value> = (0..500).map(|_| doomed("first", Some(&moment))).collect();
+    let all: Vec<usize> = (0..count).collect();
+    for some in all.chunks(500) {
+        let task = |n: &usize| {
+            let mut task = doomed("first");
+            task["not_before"] = json!(moment.to_string());
+            change(*n, &mut task);
+            task
+        };
+        let tasks: Vec<Value> = some.iter().map(task).collect();
         let (status, answer) = client.post("/v1/batches", json!({"tasks": tasks})).await;
         assert!(status < 300, "{answer}");
     }
     let (mut after, mut at) = (0, BTreeMap::<String, usize>::new());
-    while at.values().sum::<usize>() < DEAD {
+    while at.values().sum::<usize>() < count {
         let path = format!("/v1/events?after={after}&limit=1000&wait_ms=10000");
         let (_, text) = client.call(None, &path).await;
         for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
@@ -104,7 +57,7 @@ async fn die_together(client: &Client) {
 async fn go_on_dying(client: Client, stop: Arc<AtomicBool>) -> usize {
     let mut count = 0;
     while !stop.load(Ordering::SeqCst) {
-        let (status, _) = client.post("/v1/tasks", doomed("second", None)).await;
+        let (status, _) = client.post("/v1/tasks", doomed("second")).await;
         count += usize::from(status == 202);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -112,7 +65,7 @@ async fn go_on_dying(client: Client, stop: Arc<AtomicBool>) -> usize {
 }
 
 /// The ids of the first wave, by pages.
-async fn listed(client: &Client) -> BTreeSet<String> {
+pub(crate) async fn listed(client: &Client) -> BTreeSet<String> {
     let (mut ids, mut cursor) = (BTreeSet::new(), String::new());
     loop {
         let path = format!("/v1/tasks?state=dead-letter&label=wave:first&limit={PAGE}{cursor}");
@@ -170,7 +123,7 @@ async fn r3_a_plan_over_five_thousand_of_the_same_moment_makes_each_anew_once_th
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut process = HubProcess::start(folder.path(), hub::free_port()).await;
     let client = Client::new(process.url());
-    die_together(&client).await;
+    die_together(&client, DEAD, |_, _| {}).await;
     let stop = Arc::new(AtomicBool::new(false));
     let dying = tokio::spawn(go_on_dying(client.clone(), Arc::clone(&stop)));
     let dead = listed(&client).await;

@@ -9,13 +9,24 @@ use agent_reach::ledger::machine::agent::{
 use agent_reach::ledger::machine::callback::{CallbackEvent, CallbackSpec, CallbackSubject};
 use agent_reach::ledger::machine::event::*;
 use agent_reach::ledger::machine::policy::{CapabilityRules, HubPolicy, Policy};
-use agent_reach::ledger::machine::replay::{Done, Ended, MayHaveRun, Skip};
-use agent_reach::ledger::machine::success::Origin;
-use agent_reach::ledger::machine::task::resolve::Resolution;
 use agent_reach::ledger::machine::task::spec::*;
 use agent_reach::ledger::machine::task::status::{Delivery, OrphanCause, SlowCause};
 use agent_reach::ledger::machine::task::{Failure, FailureClass};
 use agent_reach::ledger::time::{Millis, Timestamp};
+
+#[path = "breakers.rs"]
+mod breakers;
+
+#[path = "samples_replays.rs"]
+mod replays;
+
+#[path = "samples_rows.rs"]
+mod rows;
+
+pub(crate) use rows::{callback_rows, keys, success};
+
+#[path = "routing.rs"]
+mod routing;
 
 const TASK: ReachId = ReachId([0x11; 16]);
 const BATCH: BatchId = BatchId([0x22; 16]);
@@ -60,10 +71,13 @@ pub(crate) fn events() -> Vec<Event> {
         batches(),
         access(),
         later(),
-        replays(),
+        replays::replays(),
         capability_rules(),
-        held(),
+        replays::held(),
         vec![HubPolicyChanged { policy: HubPolicy { replays_per_second: 500 }, reason: "a launch".into() }.into()],
+        replays::patched(),
+        breakers::breakers(),
+        routing::routing(),
     ]
     .concat();
     let envelope = |(n, body): (usize, EventBody)| {
@@ -266,8 +280,17 @@ fn submissions() -> Vec<EventBody> {
         on_wait: OnWait::Degrade,
         ..bare.clone()
     };
-    [submission(), bare, third]
-        .map(|submission| TaskSubmitted { submission: submission.into(), deadline: at(60_000) }.into())
+    let route = TextRoute {
+        by: "examples".into(),
+        score: 871,
+        threshold: 300,
+        near: vec![(Capability::new("weather.alerts").unwrap(), 214)],
+    };
+    [(submission(), Some(route)), (bare, None), (third, None)]
+        .map(|(submission, route)| {
+            let routed = route.map(Box::new);
+            TaskSubmitted { submission: submission.into(), deadline: at(60_000), routed }.into()
+        })
         .to_vec()
 }
 
@@ -280,6 +303,7 @@ fn explanation() -> Explanation {
             score: vec![("weight".into(), 5)],
         }],
         exclusions: vec![Exclusion { reason: "draining".into(), count: 4, samples: vec![agent()] }],
+        rules: Some(3),
     }
 }
 
@@ -411,52 +435,6 @@ fn batches() -> Vec<EventBody> {
         BatchOpened { batch: BATCH, callback: None, idempotency: None }.into(),
         BatchClosed { batch: BATCH, total: 100_000, refused: 3 }.into(),
         BatchSettled { batch: BATCH }.into(),
-    ]
-}
-
-fn replays() -> Vec<EventBody> {
-    let (replay, task) = (ReplayId([0x55; 16]), ReachId([0x12; 16]));
-    let (reason, index): (Option<Text>, _) = (Some("after the incident".into()), 7);
-    let planned = |may_have_run| ReplayPlanned {
-        replay,
-        select: r#"{"state":["dead-letter"]}"#.into(),
-        reason: "after the incident".into(),
-        rate: 20,
-        may_have_run,
-        total: 300,
-        list: body_ref(),
-        position: Seq(70_000),
-    };
-    let origin = Some(Origin { task: ReachId([44; 16]), seq: Seq(70_001) });
-    let redriven =
-        |submitter, replay, reason| TaskRedriven { task, successor: TASK, submitter, replay, reason, origin };
-    let mut bodies: Vec<EventBody> = vec![
-        planned(MayHaveRun::Skip).into(),
-        planned(MayHaveRun::Include).into(),
-        ReplayStarted { replay }.into(),
-        ReplayItemDone { replay, index, task, done: Done::Replayed }.into(),
-        ReplayItemDone { replay, index, task, done: Done::Redriven { successor: TASK } }.into(),
-        ReplayPaused { replay, reason: reason.clone() }.into(),
-        ReplayResumed { replay }.into(),
-        ReplayRateChanged { replay, rate: 5 }.into(),
-        ReplayFinished { replay, ended: Ended::Completed, reason: None }.into(),
-        ReplayFinished { replay, ended: Ended::Cancelled, reason: reason.clone() }.into(),
-        redriven(Some(token_id()), Some(replay), None).into(),
-        redriven(None, None, reason).into(),
-    ];
-    // The later ones stand at the end, so that the envelopes of what was written before stay what they were.
-    let early = Skip::ALL.into_iter().filter(|skip| *skip != Skip::NotAccepted);
-    bodies.extend(early.map(|skip| ReplayItemSkipped { replay, index, task, skip }.into()));
-    let resolved = |resolution| TaskResolved { task, attempt: ATTEMPT, resolution, reason: "seen".into() }.into();
-    bodies.extend(Resolution::ALL.map(resolved));
-    bodies
-}
-
-fn held() -> Vec<EventBody> {
-    let (replay, skip) = (ReplayId([41; 16]), Skip::NotAccepted);
-    vec![
-        TaskReplayHeld { task: TASK, attempt: ATTEMPT, why: HeldWhy::Superseded { by: ReachId([45; 16]) } }.into(),
-        ReplayItemSkipped { replay, index: 7, task: TASK, skip }.into(),
     ]
 }
 

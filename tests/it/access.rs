@@ -44,6 +44,7 @@ pub(crate) fn filled(path: &str) -> String {
         .replace("{callback_id}", "msg_01h455vb4pex5vsknk084sn02q")
         .replace("{replay_id}", "replay_01h455vb4pex5vsknk084sn02q")
         .replace("{agent_id}", "absent")
+        .replace("{capability}", "a.b")
         .replace("{token_id}", "absent")
         .replace("{name}", "absent")
 }
@@ -52,6 +53,7 @@ pub(crate) fn filled(path: &str) -> String {
 pub(crate) fn body_for(method: &str, path: &str) -> serde_json::Value {
     match (method, path) {
         ("post", "/v1/agents") => crate::world::registration("a", "a.b"),
+        (_, path) if path.ends_with("/breakers/{capability}") => json!({"state": "open", "reason": "test"}),
         (_, path) if path.ends_with("/heartbeat") || path.ends_with("/offline") => json!({"incarnation": 1}),
         (_, path) if path.ends_with("/claim") => json!({"incarnation": 1, "max": 1, "wait_ms": 0}),
         (_, path) if path.ends_with("/ack") || path.ends_with("/release") => {
@@ -71,6 +73,7 @@ pub(crate) fn body_for(method: &str, path: &str) -> serde_json::Value {
         ("post", "/v1/callback-secrets") => json!({"name": "travel"}),
         ("post", "/v1/tokens") => json!({"name": "x", "scopes": ["admin"]}),
         ("put", "/v1/policies/capabilities") => json!({"capability": "text.count", "reason": "test"}),
+        ("put", "/v1/policies/routing") => json!({"capability": "text.count", "tiers": true, "reason": "test"}),
         ("post", "/v1/replays") => json!({"select": {"state": ["failed"]}, "reason": "test"}),
         ("patch", _) => json!({"rate_per_s": 5}),
         (_, path) if path.ends_with("/tasks/{reach_id}/redrive") => json!({"reason": "test"}),
@@ -180,6 +183,11 @@ async fn r_sec_1_a_token_for_some_capabilities_decides_nothing_about_tasks_of_ot
         limited.post(&path, body).await.problem(403, "capability-not-allowed");
     }
     limited.put("/v1/policies/capabilities", rules).await.problem(403, "capability-not-allowed");
+    for more in [json!({"undo": true}), json!({"dry_run": true}), json!({"tiers": true})] {
+        let mut routing = json!({"capability": "text.count", "reason": "mine"});
+        routing.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        limited.put("/v1/policies/routing", routing).await.problem(403, "capability-not-allowed");
+    }
     limited.post(&format!("/v1/tasks/{}/cancel", filled("{reach_id}")), why()).await.problem(404, "not-found");
     assert_eq!(world.dev.get(&format!("/v1/tasks/{held}")).await.json()["state"], "orphaned");
     let allowed = world.somebody(json!({"scopes": ["operate"], "capabilities": ["text.count"]})).await;

@@ -137,9 +137,11 @@ async fn taken(client: &Client, agent: &str, count: usize) -> Vec<Value> {
     while held.len() < count {
         let claim = json!({"incarnation": 1, "max": 1_000, "wait_ms": 5_000});
         let claimed = client.post(&format!("/v1/agents/{agent}/claim"), claim).await.json();
-        held.extend(claimed["tasks"].as_array().unwrap().clone());
+        let tasks = claimed["tasks"].as_array().unwrap();
+        // What is not acknowledged would be handed over again by the next claim.
+        report(client, agent, tasks, &json!({"op": "ack"})).await;
+        held.extend(tasks.clone());
     }
-    report(client, agent, &held, &json!({"op": "ack"})).await;
     held
 }
 

@@ -21,6 +21,31 @@ async fn a_body_that_is_not_strict_json_is_refused_with_its_place() {
 }
 
 #[tokio::test]
+async fn an_array_in_the_place_of_an_object_is_refused_wherever_it_stands() {
+    let world = World::start().await;
+    world.dev.register("f-1", "text.count").await;
+    let failed = crate::replays::failed(&world.dev).await;
+    let before = world.dev.get("/v1/status").await.json()["tasks"].clone();
+    let task = |body: serde_json::Value| json!({"capability": "text.count", "payload": 1, "retry": body});
+    for (pointer, path, body) in [
+        ("", "/v1/tasks", json!(["text.count", null, null, null, 1])),
+        ("/retry", "/v1/tasks", task(json!([1]))),
+        ("", "/v1/replays", json!([{"state": ["failed"]}, 1, "an array", false, null, false])),
+        ("/select", "/v1/replays", json!({"select": [["failed"]], "reason": "an array"})),
+        ("", &format!("/v1/tasks/{failed}/redrive"), json!(["an array", false, 1])),
+        ("", "/v1/agents/f-1/drain", json!([1, null, "an array"])),
+    ] {
+        let refused = world.dev.post(path, body).await;
+        refused.problem_at(422, "invalid-field", pointer);
+        let said = &refused.text;
+        assert!(said.contains("expected an object") && !said.contains("struct"), "{path}: {said}");
+    }
+    let policy = world.dev.put("/v1/policies", json!([[3, 9, 20, 100_000, 1_000_000], "an array"])).await;
+    policy.problem_at(422, "invalid-field", "");
+    assert_eq!(world.dev.get("/v1/status").await.json()["tasks"], before);
+}
+
+#[tokio::test]
 async fn an_unknown_missing_or_wrong_field_is_named_by_its_pointer() {
     let world = World::start().await;
     let mut body = registration("weather-1", "weather.forecast");

@@ -179,6 +179,30 @@ async fn r_rec_3_an_orphan_behind_a_newer_success_of_its_session_waits_for_a_wor
     assert_eq!((over.status, &over.json()["state"]), (200, &json!("queued")), "{}", over.text);
 }
 
+#[tokio::test]
+async fn r_rec_3_an_orphan_that_its_policy_holds_says_as_well_that_its_session_has_gone_on() {
+    let world = World::start().await;
+    let incarnation = replaced(&world.dev, "w-1").await;
+    let of_trip = |n: u32| json!({"payload": n, "session_id": "trip-1"});
+    let older = begun(&world.dev, "w-1", incarnation, of_trip(1)).await;
+    let newer = submit_to(&world, of_trip(2)).await;
+    let asked = json!({"incarnation": incarnation, "max": 1, "wait_ms": 5000});
+    let task = world.dev.post("/v1/agents/w-1/claim", asked).await.json()["tasks"][0].clone();
+    let mut done = report("w-1", &task, json!({"result": 1}));
+    done["incarnation"] = json!(incarnation);
+    assert_eq!(world.dev.post(&format!("/v1/tasks/{newer}/complete"), done).await.status, 200);
+    let gone = world.dev.post("/v1/agents/w-1/offline", json!({"incarnation": incarnation})).await;
+    assert_eq!(gone.status, 200, "{}", gone.text);
+    let shown = world.dev.get(&format!("/v1/tasks/{older}")).await.json();
+    assert_eq!((&shown["state"], &shown["waits"]["superseded_by"]), (&json!("orphaned"), &json!(newer)), "{shown}");
+    let listed = world.dev.get("/v1/tasks?state=orphaned").await.json();
+    assert_eq!(listed["items"][0]["waits"], shown["waits"], "{listed}");
+    let explained = world.dev.get(&format!("/v1/tasks/{older}/explain")).await.json();
+    assert!(explained["why"].as_str().unwrap().contains(&newer), "{explained}");
+    let remedy = explained["unblock"][0].as_str().unwrap();
+    assert!(remedy.contains("an operator resolves it") && !remedy.contains("include_ambiguous"), "{explained}");
+}
+
 async fn submit_to(world: &World, mut body: Value) -> String {
     body["capability"] = json!("text.count");
     world.dev.post("/v1/tasks", body).await.json()["reach_id"].as_str().unwrap().to_owned()

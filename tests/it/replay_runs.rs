@@ -31,7 +31,7 @@ impl Still {
         Self { world: World::start_with(change).await, clock: Arc::clone(clock) }
     }
 
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::start(&Arc::new(MemoryStore::new()), &Arc::new(SimClock::new())).await
     }
 
@@ -42,7 +42,7 @@ impl Still {
     }
 
     /// Lets time pass until so many items have their outcome; answers the plan.
-    async fn run(&self, path: &str, count: u64) -> Value {
+    pub(crate) async fn run(&self, path: &str, count: u64) -> Value {
         for _ in 0..200 {
             let view = self.world.dev.get(&format!("{path}?wait_ms=100")).await.json();
             if view["total"].as_u64().unwrap() - view["pending"].as_u64().unwrap() >= count {
@@ -91,11 +91,11 @@ async fn r5_a_plan_over_thirty_orphans_runs_at_its_rate_stands_while_paused_and_
         hub.quarter();
         assert_eq!(dev.get(&path).await.json()["replayed"], 10, "nothing goes while it is paused");
     }
-    assert_eq!(dev.post(&format!("{path}/resume"), json!(null)).await.status, 200);
+    assert_eq!(dev.post(&format!("{path}/resume"), json!({})).await.status, 200);
     hub.run(&path, 15).await;
     let ended = dev.post(&format!("{path}/cancel"), json!({"reason": "enough"})).await.json();
     assert_eq!(ended["state"], "cancelled", "{ended}");
-    let (went, left) = (ended["replayed"].as_u64().unwrap(), ended["pending"].as_u64().unwrap());
+    let (went, left) = (ended["replayed"].as_u64().unwrap(), ended["cancelled"].as_u64().unwrap());
     assert!(went + left == 30 && left > 0, "{ended}");
     hub.quarter();
     assert_eq!(count(dev, "task-replayed").await as u64, went, "nothing goes once it is called off");

@@ -192,7 +192,7 @@ async fn an_operators_words_to_a_plan_are_taken_once_and_a_finished_one_takes_no
     assert_eq!(waiting.await.unwrap()["state"], "cancelled");
     let ended = world.dev.get(&path).await.json();
     assert_eq!((&ended["state"], &ended["estimate_s"]), (&json!("cancelled"), &json!(0)), "{ended}");
-    assert!(ended["ended_at"].is_string() && ended["pending"].as_u64() >= Some(2), "{ended}");
+    assert!(ended["ended_at"].is_string() && ended["cancelled"].as_u64() >= Some(2), "{ended}");
     assert_eq!(world.dev.get("/v1/replays?state=cancelled").await.json()["items"], json!([ended]));
     for word in ["pause", "resume", "cancel"] {
         let problem = world.dev.post(&format!("{path}/{word}"), json!({})).await;

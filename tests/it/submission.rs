@@ -81,7 +81,7 @@ async fn what_is_wrong_with_a_body_is_told_with_its_pointer_and_leaves_no_task()
     let parent = json!({"parent": {"reach_id": "reach_01h455vb4pex5vsknk084sn02q"}});
     post(parent).await.problem_at(422, "invalid-field", "/parent/reach_id");
     post(json!({"retry": {"max": 1}})).await.problem_at(422, "unknown-field", "/retry/max");
-    world.dev.post("/v1/tasks", json!({"text": "count my words"})).await.problem(422, "semantic-routing-unavailable");
+    world.dev.post("/v1/tasks", json!({"text": "is it raining"})).await.problem(422, "no-capability-fits");
     let unknown = world
         .dev
         .post("/v1/tasks", json!({"capability": "text.cuont"}))
@@ -104,7 +104,14 @@ async fn semantics_18_a_payload_that_no_schema_accepts_is_refused_with_its_path(
     world.dev.post("/v1/tasks", bad.clone()).await.problem_at(422, "payload-refused", "/payload/days");
     let dry = world.dev.post("/v1/route/explain", bad).await.json();
     assert_eq!(dry["payload"][0]["pointer"], "/payload/days", "{dry}");
-    assert_eq!(dry["route"]["excluded"][0]["reason"], "schema-refused", "{dry}");
+    assert_eq!(
+        (&dry["payload_asked"], &dry["route"]["excluded"][0]["reason"]),
+        (&json!(true), &json!("schema-refused"))
+    );
+    // Who names no payload asks about the agents alone.
+    let dry = world.dev.post("/v1/route/explain", json!({"capability": "weather.forecast"})).await.json();
+    assert_eq!((&dry["payload_asked"], &dry["payload"]), (&json!(false), &json!([])), "{dry}");
+    assert_eq!(dry["route"]["excluded"][0]["reason"], "no-open-claim", "{dry}");
     submit(&world.dev, "weather.forecast", json!({"city": "x", "days": 3})).await;
     assert_eq!(claim(&world.dev, "w-1").await["payload"], json!({"city": "x", "days": 3}));
 }

@@ -171,3 +171,31 @@ async fn a_401_says_what_is_wrong_with_the_token_and_not_whose_it_was() {
     let problem = Answer::of(basic).await.problem(401, "unauthenticated");
     assert!(detail(&problem).contains("Bearer"), "{problem}");
 }
+
+#[tokio::test]
+async fn an_incarnation_that_was_never_given_is_no_older_process() {
+    let world = World::start().await;
+    world.dev.register("w-1", "a.b").await;
+    for sent in [0, 7] {
+        for call in ["heartbeat", "offline", "claim"] {
+            let answer = world.dev.post(&format!("/v1/agents/w-1/{call}"), json!({"incarnation": sent})).await;
+            let problem = answer.problem(409, "incarnation-superseded");
+            let told = format!("incarnation {sent} was never given to a process of this agent; 1 is the current one");
+            assert_eq!(detail(&problem), told, "{call}");
+            assert!(problem["next"].as_str().unwrap().contains("the answer to your registration"), "{call}: {problem}");
+        }
+    }
+    let mut next = registration("w-1", "a.b");
+    next["instance"] = json!("another");
+    assert_eq!(world.dev.post("/v1/agents", next).await.status, 200);
+    let answer = world.dev.post("/v1/agents/w-1/heartbeat", json!({"incarnation": 1})).await;
+    assert_eq!(detail(&answer.problem(409, "incarnation-superseded")), "incarnation 2 holds this agent id now");
+}
+
+#[tokio::test]
+async fn a_path_that_does_not_exist_is_looked_up_and_no_id_is_checked() {
+    let world = World::start().await;
+    let problem = world.dev.get("/v1/task").await.problem(404, "not-found");
+    assert_eq!(detail(&problem), "there is no such path");
+    assert!(problem["next"].as_str().unwrap().contains("/openapi.json"), "{problem}");
+}

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
-use agent_reach::ledger::ids::{ReachId, ReplayId};
+use agent_reach::ledger::ids::{Digest, ReachId, ReplayId};
 use agent_reach::ledger::machine::command::{Command, Proposal};
+use agent_reach::ledger::machine::task::spec::BodyRef;
 use agent_reach::ledger::store::{Body, BodyKey, BodyKind};
-use agent_reach::recovery::list::decode;
+use agent_reach::recovery::list::{amendments, decode};
 
 use crate::hub::Input;
+use crate::model::Said;
 use crate::workload::{body_ref, id, payload};
 use crate::world::World;
 
@@ -44,7 +46,13 @@ impl World {
                 let salted = Body { salt: salt(self.chance.draw()), ..list };
                 order.list = body_ref(&salted);
                 let items = decode(&salted.bytes).expect("a list");
+                let amendments = amendments(&salted.bytes).expect("a list");
+                order.patch = amendments.patch.as_ref().map(|patch| BodyRef {
+                    digest: Digest::of(&[&salted.salt, patch]),
+                    len: u32::try_from(patch.len()).unwrap_or(u32::MAX),
+                });
                 self.notes.lists.insert(order.replay, items);
+                self.notes.said.insert(order.replay, Said { amendments, named: order.patch.clone() });
                 *bodies = vec![(BodyKey::list_of(order.replay), salted)];
             }
         }

@@ -118,7 +118,7 @@ impl World {
         if self.chance.hits(60) {
             submission.parent = self.orders.iter().filter_map(|order| order.task).next();
         }
-        Command::SubmitTask { submission: Arc::new(submission), bound: None }
+        Command::SubmitTask { submission: Arc::new(submission), bound: None, routed: None }
     }
 
     /// A batch is one stream: its lines come in order, and whatever breaks it the shell closes it.
@@ -212,7 +212,7 @@ impl World {
                 self.tally.hit("key used again with the same body");
                 Some((*task, StatusKind::Queued, *key_until))
             }
-            Answer::Replayed { subject: KeySubject::Batch(_), .. }
+            Answer::Replayed { subject: KeySubject::Batch(_) | KeySubject::Replay(_), .. }
             | Answer::Registered { .. }
             | Answer::Beat(_)
             | Answer::Dispatched { .. }

@@ -27,7 +27,7 @@ use crate::invariants::{judge, live};
 use crate::model::{Breach, Depth, Entry, Evidence, Notes};
 use crate::operator::operator;
 use crate::sabotage::Sabotage;
-use crate::world::Ended;
+use crate::world::{Ended, read_payloads};
 
 /// Invariants of callbacks and of the fleet: after a cut nobody sends and nobody works any more.
 const NOT_AFTER_A_CUT: &[&str] = &["L4", "C3"];
@@ -37,9 +37,9 @@ pub(crate) fn everywhere(ended: &Ended) -> (u64, Vec<Breach>) {
     let store = &*ended.store;
     // What was said to the hub before the cut; receipts and sights of later events are no longer owed.
     let (spoken, acked) = (ended.notes.spoken.clone(), ended.notes.acked.clone());
-    let (lists, corrections) = (ended.notes.lists.clone(), ended.notes.corrections.clone());
-    let successors = ended.notes.successors.clone();
-    let notes = Notes { spoken, acked, lists, corrections, successors, at_rest: true, ..Notes::default() };
+    let (lists, said) = (ended.notes.lists.clone(), ended.notes.said.clone());
+    let (corrections, successors) = (ended.notes.corrections.clone(), ended.notes.successors.clone());
+    let notes = Notes { spoken, acked, lists, said, corrections, successors, at_rest: true, ..Notes::default() };
     let mut found = Vec::new();
     let mut cuts = 0;
     let mut state = State::default();
@@ -90,7 +90,7 @@ fn go_on(
     let mut later =
         Later { state, store, planners: Vec::new(), batch: Vec::new(), bodies: Vec::new(), tail: Vec::new() };
     let rest = later.live_on();
-    let Later { state, tail, .. } = later;
+    let Later { state, tail, store, .. } = later;
     let mut found: Vec<Breach> = live::gauges(&state, Depth::Whole);
     let seq = state.seq();
     if let Err(what) = rest {
@@ -116,7 +116,7 @@ fn go_on(
         let last = log.last().map(|entry| entry.event.at).unwrap_or_default();
         let stood = ended.notes.stood.iter().copied().filter(|at| *at <= last).collect();
         let whole: Vec<Entry> = log.iter().cloned().chain(tail).collect();
-        let notes = Notes { stood, ..notes.clone() };
+        let notes = Notes { stood, payloads: read_payloads(&store, &whole), ..notes.clone() };
         let evidence = Evidence::of(&whole, &notes, ended.lineage);
         found.extend(
             judge(&evidence).breaches.into_iter().filter(|breach| !NOT_AFTER_A_CUT.contains(&breach.invariant)),
@@ -160,8 +160,8 @@ impl Later {
                 let planner = self.planners.get_mut(index);
                 let proposals = planner.map(|planner| planner.plan(&self.state, now, 64)).unwrap_or_default();
                 for mut proposal in proposals {
-                    facts::fill(&mut proposal, &self.state, &self.store, &keys, Sabotage::None);
-                    if !self.propose(&proposal, now)?
+                    let brings = facts::fill(&mut proposal, &self.state, &self.store, &keys, Sabotage::None);
+                    if !self.propose_with(&proposal, brings, now)?
                         && let Some(planner) = self.planners.get_mut(index)
                     {
                         planner.refused(&self.state, &proposal);
@@ -184,7 +184,7 @@ impl Later {
         for (place, plan) in plans.iter().enumerate() {
             let word = match plan.phase {
                 ReplayPhase::Paused if place.is_multiple_of(3) => ReplayWord::Cancel { reason: None },
-                ReplayPhase::Paused => ReplayWord::Resume,
+                ReplayPhase::Paused => ReplayWord::Resume { reason: None },
                 ReplayPhase::Planned | ReplayPhase::Running | ReplayPhase::Finished(_) => continue,
             };
             let command = Command::SteerReplay { replay: plan.id, word };
@@ -206,6 +206,7 @@ impl Later {
             let namespace = match &subject {
                 Subject::Task(task) => self.state.task(*task).map(|task| task.namespace.clone()),
                 Subject::Agent(agent) => Some(agent.namespace.clone()),
+                Subject::Breaker(breaker) => Some(breaker.agent.namespace.clone()),
             };
             let before = self.state.seq();
             let fire = Proposal::by_hub(namespace, Command::Fire { subject: subject.clone() });
@@ -217,10 +218,22 @@ impl Later {
         Ok(())
     }
 
-    /// Decides one proposal; was it taken?
     fn propose(&mut self, proposal: &Proposal, now: Timestamp) -> Result<bool, String> {
+        self.propose_with(proposal, Vec::new(), now)
+    }
+
+    /// Decides one proposal, which brings those bodies if it is carried out; was it taken?
+    fn propose_with(
+        &mut self,
+        proposal: &Proposal,
+        brings: Vec<(BodyKey, Body)>,
+        now: Timestamp,
+    ) -> Result<bool, String> {
         let done = step(&mut self.state, proposal, now).map_err(|error| error.to_string())?;
         self.bodies.extend(facts::inherited(&done.events, &self.store, Sabotage::None));
+        let named =
+            |key: &BodyKey| done.events.iter().any(|event| BodyKey::of_event(&event.body).as_ref() == Some(key));
+        self.bodies.extend(brings.into_iter().filter(|(key, _)| named(key)));
         for event in done.events {
             for planner in &mut self.planners {
                 planner.observe(&self.state, &event);

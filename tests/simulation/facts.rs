@@ -9,6 +9,7 @@ use agent_reach::ledger::machine::State;
 use agent_reach::ledger::machine::callback::CallbackSubject;
 use agent_reach::ledger::machine::command::{Command, Proposal};
 use agent_reach::ledger::machine::event::Event;
+use agent_reach::ledger::machine::replay::order::Amendment;
 use agent_reach::ledger::store::{Body, BodyKey, Store};
 use agent_reach::ledger::time::Timestamp;
 
@@ -19,7 +20,7 @@ pub(crate) fn inherited(events: &[Event], store: &dyn Store, sabotage: Sabotage)
     if sabotage == Sabotage::PayloadsForgotten {
         return Vec::new();
     }
-    facts::inherited(events, store).expect("the memory store reads")
+    facts::inherited(events, &[], store).expect("the memory store reads")
 }
 
 /// One push that nobody has acknowledged.
@@ -79,9 +80,20 @@ pub(crate) fn outstanding(state: &State, keys: &Keys, now: Timestamp) -> Effects
     Effects { pushes: pushes.collect(), calls: calls.collect(), next }
 }
 
-/// What the product fills in for the decision, and what a sabotage makes of it.
-pub(crate) fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, keys: &Keys, sabotage: Sabotage) {
-    facts::fill(proposal, state, store, keys).expect("the memory store reads");
+/// What the product fills in for the decision and brings if that is carried out, and what a sabotage makes of it.
+pub(crate) fn fill(
+    proposal: &mut Proposal,
+    state: &State,
+    store: &dyn Store,
+    keys: &Keys,
+    sabotage: Sabotage,
+) -> Vec<(BodyKey, Body)> {
+    if let Command::ReplayItem(item) = &mut proposal.command
+        && let Some(amendment) = &mut item.amendment
+    {
+        forget_what_is_said(amendment, sabotage);
+    }
+    let brings = facts::fill(proposal, state, store, keys).expect("the memory store reads");
     match (sabotage, &mut proposal.command) {
         (Sabotage::KeysForgotten, Command::SubmitTask { bound, .. } | Command::OpenBatch { bound, .. }) => {
             *bound = None
@@ -102,6 +114,17 @@ pub(crate) fn fill(proposal: &mut Proposal, state: &State, store: &dyn Store, ke
         (Sabotage::SuccessesForgotten, Command::ReplayItem(item)) => {
             item.before.iter_mut().for_each(|before| before.superseded_by = None);
         }
+        _ => {}
+    }
+    brings
+}
+
+/// The saboteur's hub does not heed all that a list says of a payload.
+#[expect(clippy::wildcard_enum_match_arm, reason = "asks about two sabotages; the rest heed the list")]
+fn forget_what_is_said(amendment: &mut Amendment, sabotage: Sabotage) {
+    match sabotage {
+        Sabotage::PatchesForgotten => amendment.patch = None,
+        Sabotage::VerdictsForgotten => amendment.schemas = Arc::default(),
         _ => {}
     }
 }

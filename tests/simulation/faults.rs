@@ -9,6 +9,7 @@ use crate::chance::Chance;
 
 /// Every fault that a long run must have seen.
 pub(crate) const FAULTS: &[&str] = &[
+    "agent ill",
     "message lost",
     "message delayed",
     "message doubled",

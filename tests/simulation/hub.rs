@@ -4,7 +4,7 @@
 //! Order of a cycle: inputs, due timers, planners, claims, then one batch to the committer if that is free. The batch
 //! decided is not yet durable; its answers leave when the append has returned.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use agent_reach::ledger::boot;
@@ -12,6 +12,7 @@ use agent_reach::ledger::facts::{beat_of, rows};
 use agent_reach::ledger::ids::{AgentKey, Boot, Lineage, Seq};
 use agent_reach::ledger::keys::Keys;
 use agent_reach::ledger::machine::State;
+use agent_reach::ledger::machine::breaker::{BreakerKey, FailedAttempt};
 use agent_reach::ledger::machine::command::{Command, Proposal};
 use agent_reach::ledger::machine::decision::{Answer, Rejection};
 use agent_reach::ledger::machine::due::Subject;
@@ -92,6 +93,10 @@ pub(crate) struct Hub {
     pub(crate) found: usize,
     pub(crate) unfinished: bool,
     pub(crate) handed_over: u64,
+    /// When each slow read ended.
+    pub(crate) stalls: Vec<Timestamp>,
+    /// The saboteur's own count of failures.
+    pub(crate) miscounted: BTreeMap<BreakerKey, Vec<FailedAttempt>>,
 }
 
 impl Hub {
@@ -136,6 +141,8 @@ impl Hub {
             full: start.full,
             unfinished: false,
             handed_over: 0,
+            stalls: Vec::new(),
+            miscounted: BTreeMap::new(),
         };
         let wall_offset = hub.clock.wall_offset();
         let version = "simulated".into();
@@ -168,6 +175,7 @@ impl Hub {
     /// One cycle.
     pub(crate) fn cycle(&mut self, inputs: Vec<Input>) -> Result<(), Impossible> {
         self.backlog.extend(inputs);
+        self.forget_breakers();
         let real = i128::from(self.now().0) - i128::from(self.world.monotonic().0);
         if real != self.skew && self.phase == Phase::Open {
             let what = format!("ledger time moved by {} ms against the monotonic clock", real - self.skew);
@@ -256,13 +264,13 @@ impl Hub {
         if self.is_shut_for(&proposal.command) {
             return Ok(Err(No::Stopping));
         }
-        facts::fill(&mut proposal, &self.state, &*self.store, &self.keys, self.sabotage);
+        let brings = facts::fill(&mut proposal, &self.state, &*self.store, &self.keys, self.sabotage);
         let first = self.state.seq().next();
         let decided = self.open.events.len();
         let answer = self.step(&proposal)?;
         let last = self.state.seq();
         if answer.is_ok() {
-            self.open.bring(bodies.to_vec(), decided);
+            self.open.bring([bodies, &*brings].concat(), decided);
         }
         if let (Ok(Answer::Registered { incarnation }), Some(namespace), Command::RegisterAgent { agent, .. }) =
             (&answer, &proposal.namespace, &proposal.command)
@@ -286,6 +294,7 @@ impl Hub {
             for planner in &mut self.planners {
                 planner.observe(&self.state, event);
             }
+            self.miscount(event);
         }
         let inherited = facts::inherited(&done.events, &*self.store, self.sabotage);
         let decided = self.open.events.len();
@@ -312,11 +321,13 @@ impl Hub {
             let namespace = match &subject {
                 Subject::Task(task) => self.state.task(*task).map(|task| task.namespace.clone()),
                 Subject::Agent(agent) => Some(agent.namespace.clone()),
+                Subject::Breaker(breaker) => Some(breaker.agent.namespace.clone()),
             };
             let due = self.state.due().of(&subject).unwrap_or(now);
             let commits = self.state.tasks().len().max(self.found) * 4 / self.full;
             let times = (due.max(self.up_since), now);
-            self.breaches.extend(live::lateness(&subject, times, commits, self.state.seq()));
+            let excuse = (commits, self.stood_since(times.0));
+            self.breaches.extend(live::lateness(&subject, times, excuse, self.state.seq()));
             let before = self.state.seq();
             let fired = self.step(&Proposal::by_hub(namespace, Command::Fire { subject: subject.clone() }))?;
             if self.state.seq() == before {
@@ -357,12 +368,19 @@ impl Hub {
                     if self.state.seq().0.is_multiple_of(SLOW_READ) {
                         // Facts are read from a disk: what is planned now happens later.
                         self.world.advance(STALL);
+                        self.stalls.push(self.now());
                     }
                     self.carry_out(index, proposal)?;
                 }
             }
         }
-        self.replay_beyond_the_rate()
+        self.propose_beyond_the_rules()
+    }
+
+    /// How long reads have kept everything waiting since then.
+    fn stood_since(&self, since: Timestamp) -> Millis {
+        let stalls = self.stalls.iter().rev().take_while(|end| **end > since).count();
+        Millis(STALL.0.saturating_mul(u64::try_from(stalls).unwrap_or(u64::MAX)))
     }
 
     fn carry_out(&mut self, index: usize, mut proposal: Proposal) -> Result<(), Impossible> {
@@ -370,10 +388,11 @@ impl Hub {
             self.refused(index, &proposal);
             return Ok(());
         }
-        facts::fill(&mut proposal, &self.state, &*self.store, &self.keys, self.sabotage);
+        let brings = facts::fill(&mut proposal, &self.state, &*self.store, &self.keys, self.sabotage);
+        let decided = self.open.events.len();
         match self.step(&proposal)? {
             Ok(Answer::Dispatched { attempt }) => self.hand(&proposal, attempt),
-            Ok(_) => {}
+            Ok(_) => self.open.bring(brings, decided),
             Err(_) => self.refused(index, &proposal),
         }
         Ok(())

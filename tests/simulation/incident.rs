@@ -15,7 +15,7 @@ use agent_reach::ledger::machine::task::status::StatusKind;
 use agent_reach::ledger::machine::task::{FailureClass, Task};
 use agent_reach::ledger::store::{Body, BodyKey, FinishedFilter, Store};
 use agent_reach::ledger::time::Millis;
-use agent_reach::recovery::list::{PlanItem, encode, group_of};
+use agent_reach::recovery::list::{PlanItem, encode_amending, group_of};
 use agent_reach::recovery::select::{Select, judge};
 
 use crate::agents::Why;
@@ -130,7 +130,8 @@ impl World {
         if items.is_empty() {
             return;
         }
-        let list = Body { salt: UNDRAWN, bytes: encode(&items).into() };
+        let amendments = self.drawn_amendments(&items);
+        let list = Body { salt: UNDRAWN, bytes: encode_amending(&items, &amendments).into() };
         let position = self.hub.as_ref().map_or(Seq(0), |hub| hub.durable);
         let order = ReplayOrder {
             replay: ReplayId(UNDRAWN),
@@ -141,6 +142,9 @@ impl World {
             total: u32::try_from(items.len()).unwrap_or(u32::MAX),
             list: BodyRef { digest: list.digest(), len: 0 },
             position,
+            patch: None,
+            idempotency: None,
+            bound: None,
         };
         // The same again and again is as good as once (R3).
         let times = if self.chance.hits(250) { 2 } else { 1 };
@@ -182,7 +186,7 @@ impl World {
         let calm = !self.is_rough();
         let word = match self.chance.below(100) {
             0..35 if !calm => ReplayWord::Pause { reason: Some("wait".into()) },
-            35..70 => ReplayWord::Resume,
+            35..70 => ReplayWord::Resume { reason: None },
             70..80 => ReplayWord::Cancel { reason: None },
             _ => ReplayWord::Rate { rate: *self.chance.pick(&RATES) },
         };
@@ -198,7 +202,10 @@ impl World {
             let index = self.chance.below(u64::try_from(list.len()).unwrap_or(1));
             let Some(item) = usize::try_from(index).ok().and_then(|index| list.get(index)) else { continue };
             let index = u32::try_from(index).unwrap_or(0);
-            let turn = ReplayItem { replay, index, task: item.task, action: item.action, before: None };
+            let (task, action) = (item.task, item.action);
+            let said = self.notes.said.get(&replay).filter(|_| action == ItemAction::Redrive);
+            let amendment = said.and_then(|said| said.amendments.of(index));
+            let turn = ReplayItem { replay, index, task, action, amendment, before: None };
             let turn = by_token(&namespace, &meddler, Command::ReplayItem(Box::new(turn)));
             self.tally.hit("item proposed by another hand");
             self.call(Party::Operator, vec![turn.clone(), turn], None, Why::Errand);
@@ -235,6 +242,7 @@ impl World {
             successor: ReachId(UNDRAWN),
             may_have_run: if self.chance.hits(600) { MayHaveRun::Include } else { MayHaveRun::Skip },
             correction,
+            schemas: None,
             reason: "it is needed after all".into(),
             before: None,
         };
@@ -299,7 +307,11 @@ impl World {
             .map(|plan| (plan.namespace.clone(), plan.id))
             .collect();
         for (of, replay) in paused {
-            let word = if self.chance.hits(700) { ReplayWord::Resume } else { ReplayWord::Cancel { reason: None } };
+            let word = if self.chance.hits(700) {
+                ReplayWord::Resume { reason: None }
+            } else {
+                ReplayWord::Cancel { reason: None }
+            };
             self.order_by(&of, Command::SteerReplay { replay, word });
         }
         if left {

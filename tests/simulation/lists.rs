@@ -9,7 +9,7 @@ use agent_reach::ledger::machine::replay::ItemAction;
 use agent_reach::ledger::planner::Note;
 use agent_reach::ledger::store::{BodyKey, Store};
 use agent_reach::recovery::Recovery;
-use agent_reach::recovery::list::{decode, encode};
+use agent_reach::recovery::list::{amendments, decode, encode_amending};
 
 use crate::hub::{Disk, Hub, Input};
 use crate::sabotage::Sabotage;
@@ -41,12 +41,12 @@ impl Hub {
             Sabotage::SessionsForgotten => {
                 let mut items = decode(list).unwrap_or_default();
                 items.iter_mut().for_each(|item| item.group = 0);
-                encode(&items).into()
+                encode_amending(&items, &amendments(list).unwrap_or_default()).into()
             }
             Sabotage::ListsMixedUp => {
                 let mut items = decode(list).unwrap_or_default();
                 items.reverse();
-                encode(&items).into()
+                encode_amending(&items, &amendments(list).unwrap_or_default()).into()
             }
             _ => list.into(),
         };

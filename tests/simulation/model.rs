@@ -9,10 +9,11 @@ use agent_reach::ledger::ids::{
 };
 use agent_reach::ledger::machine::callback::CallbackSubject;
 use agent_reach::ledger::machine::event::{Actor, Event, EventBody, ReplayPlanned};
-use agent_reach::ledger::machine::task::spec::Submission;
+use agent_reach::ledger::machine::task::spec::{BodyRef, Submission};
 use agent_reach::ledger::machine::task::status::StatusKind;
+use agent_reach::ledger::store::Body;
 use agent_reach::ledger::time::{Millis, Timestamp};
-use agent_reach::recovery::list::PlanItem;
+use agent_reach::recovery::list::{Amendments, PlanItem};
 
 /// Who takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +105,14 @@ pub(crate) struct Spoken {
     pub(crate) receipts: Vec<Seq>,
 }
 
+/// What a plan says of payloads, as it was frozen.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Said {
+    pub(crate) amendments: Amendments,
+    /// The patch as its event must name it.
+    pub(crate) named: Option<BodyRef>,
+}
+
 /// What the outside saw.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Notes {
@@ -119,6 +128,10 @@ pub(crate) struct Notes {
     pub(crate) pushed: BTreeMap<(ReachId, AttemptNo), u32>,
     /// The lists of plans, as they were frozen.
     pub(crate) lists: BTreeMap<ReplayId, Vec<PlanItem>>,
+    /// What they say of payloads.
+    pub(crate) said: BTreeMap<ReplayId, Said>,
+    /// Every payload that is on disk in the end.
+    pub(crate) payloads: BTreeMap<ReachId, Body>,
     /// Ids that were drawn for tasks made anew.
     pub(crate) successors: BTreeSet<ReachId>,
     /// Payloads that an operator corrected.
@@ -180,6 +193,8 @@ pub(crate) struct Course<'a> {
     pub(crate) by: &'a Actor,
     /// The list, as whoever froze it knows it.
     pub(crate) list: &'a [PlanItem],
+    /// What it says of payloads.
+    pub(crate) said: Option<&'a Said>,
     /// All later events of it.
     pub(crate) events: Vec<&'a Event>,
 }
@@ -188,6 +203,11 @@ impl Course<'_> {
     /// The item at a place.
     pub(crate) fn item(&self, index: u32) -> Option<&PlanItem> {
         self.list.get(usize::try_from(index).ok()?)
+    }
+
+    /// The patch of its payloads.
+    pub(crate) fn patch(&self) -> Option<&[u8]> {
+        self.said?.amendments.patch.as_deref()
     }
 }
 
@@ -208,8 +228,8 @@ impl<'a> Evidence<'a> {
             let event = &entry.event;
             if let (EventBody::ReplayPlanned(body), Some(namespace)) = (&event.body, &event.namespace) {
                 let list = notes.lists.get(&body.replay).map(Vec::as_slice).unwrap_or_default();
-                let (by, events) = (&event.actor, Vec::new());
-                let course = Course { id: body.replay, namespace, planned: body, by, list, events };
+                let (said, by, events) = (notes.said.get(&body.replay), &event.actor, Vec::new());
+                let course = Course { id: body.replay, namespace, planned: body, by, list, said, events };
                 plans.entry(course.id).or_insert(course);
             } else if let Some(plan) = event.body.replay().and_then(|id| plans.get_mut(&id)) {
                 plan.events.push(event);

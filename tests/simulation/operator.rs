@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use agent_reach::ledger::ids::{CallbackId, Digest, Namespace, ReachId, TokenId};
+use agent_reach::ledger::ids::{CallbackId, Capability, Digest, Namespace, ReachId, TokenId};
 use agent_reach::ledger::machine::access::{Reach, Scope, Token};
 use agent_reach::ledger::machine::agent::DrainMode;
+use agent_reach::ledger::machine::breaker::BreakerWord;
 use agent_reach::ledger::machine::command::{Command, Proposal};
 use agent_reach::ledger::machine::event::Actor;
 use agent_reach::ledger::machine::policy::Policy;
+use agent_reach::ledger::machine::routing::RoutingChange;
 use agent_reach::ledger::machine::task::spec::SchemaVerdicts;
 use agent_reach::ledger::time::Millis;
 
@@ -25,6 +27,10 @@ pub(crate) enum Errand {
     Tokens,
     Drain(usize, DrainMode, Millis),
     Deregister(usize),
+    /// A word on a breaker of an agent's first capability.
+    Breaker(usize, BreakerWord),
+    /// How the tasks of a capability are given out.
+    Routing(Namespace, Capability, RoutingChange),
     /// A rack loses power: most agents are gone at once.
     Storm,
     SchemaChecked,
@@ -67,6 +73,11 @@ impl World {
                 reason: Some("deploy".into()),
             }),
             Errand::Deregister(index) => self.about_agent(index, |agent| Command::DeregisterAgent { agent }),
+            Errand::Breaker(index, word) => self.about_breaker(index, word),
+            Errand::Routing(namespace, capability, change) => {
+                let command = Command::SetRouting { capability, change, reason: "a launch".into() };
+                vec![by_token(&namespace, &operator(), command)]
+            }
             Errand::SchemaChecked => self.about_schemas(),
             Errand::EraseCallback => self.about_callback(|callback| Command::CallbackErased { callback }),
             Errand::RedriveCallback => self.about_callback(|callback| Command::RedriveCallback { callback, row: None }),
@@ -88,6 +99,15 @@ impl World {
     ) -> Vec<Proposal> {
         let agent = self.agents.get(index);
         agent.map(|a| by_token(&a.key.namespace, &operator(), command(a.key.agent_id.clone()))).into_iter().collect()
+    }
+
+    fn about_breaker(&self, index: usize, word: BreakerWord) -> Vec<Proposal> {
+        let Some(agent) = self.agents.get(index) else { return Vec::new() };
+        let Some(offer) = agent.declaration.offers.first() else { return Vec::new() };
+        let capability = offer.capability.clone();
+        let command =
+            Command::SetBreaker { agent: agent.key.agent_id.clone(), capability, word, reason: "seen".into() };
+        vec![by_token(&agent.key.namespace, &operator(), command)]
     }
 
     fn about_task(&self, order: usize, command: Command) -> Vec<Proposal> {

@@ -39,6 +39,16 @@ pub(crate) enum Sabotage {
     ListsMixedUp,
     /// Which newer task of a session has succeeded is not looked up.
     SuccessesForgotten,
+    /// A plan's patch is not applied.
+    PatchesForgotten,
+    /// What a plan's list says that schemas say is not heeded.
+    VerdictsForgotten,
+    /// An open breaker bars nobody.
+    BreakersIgnored,
+    /// Whoever tries an agent out is not known, and the next one goes as well.
+    ProbesForgotten,
+    /// What failed before an operator's word to a breaker counts after it.
+    WordsForgotten,
 }
 
 /// The switches, each with the invariants of which at least one must condemn it.
@@ -60,4 +70,9 @@ pub(crate) const SWITCHES: &[(&str, Sabotage, &[&str])] = &[
     ("sessions forgotten", Sabotage::SessionsForgotten, &["R4"]),
     ("lists mixed up", Sabotage::ListsMixedUp, &["R3"]),
     ("successes forgotten", Sabotage::SuccessesForgotten, &["R3"]),
+    ("patches forgotten", Sabotage::PatchesForgotten, &["R3 payloads"]),
+    ("verdicts forgotten", Sabotage::VerdictsForgotten, &["R3 payloads"]),
+    ("open breakers ignored", Sabotage::BreakersIgnored, &["B2"]),
+    ("a second probe", Sabotage::ProbesForgotten, &["B2"]),
+    ("failures counted over an operator's word", Sabotage::WordsForgotten, &["B2"]),
 ];

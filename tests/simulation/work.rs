@@ -5,7 +5,7 @@ use agent_reach::ledger::machine::command::{Command, Report, Retryable, Word};
 use agent_reach::ledger::machine::decision::Answer;
 use agent_reach::ledger::machine::event::AlreadyDone;
 use agent_reach::ledger::machine::task::{Failure, FailureClass};
-use agent_reach::ledger::time::Millis;
+use agent_reach::ledger::time::{Millis, SimClock};
 
 use crate::agents::{Act, Agent, Job, Phase, Said, Why, as_agent};
 use crate::effects::{Arrival, PushAnswer};
@@ -143,7 +143,17 @@ impl World {
         let digest =
             Digest::of(&[b"outcome", &task.0, &attempt.0.to_be_bytes(), &who.to_be_bytes(), &salt.to_be_bytes()]);
         let retry_after = self.chance.hits(300).then(|| Millis(self.chance.between(10, 8_000)));
+        let ill = self.is_ill(index);
         let word = match self.chance.below(100) {
+            drawn @ 0..97 if ill => {
+                self.tally.hit("agent ill");
+                let class = usize::try_from(drawn)
+                    .ok()
+                    .and_then(|drawn| ILL.into_iter().cycle().nth(drawn))
+                    .unwrap_or(FailureClass::AgentCrash);
+                let failure = Failure { class, code: "ill".into(), message: None };
+                Word::Fail { failure, digest, retryable: Retryable::Yes, retry_after }
+            }
             0..78 => Word::Complete {
                 result: None,
                 digest,
@@ -160,6 +170,11 @@ impl World {
         };
         self.notes.spoken.insert(digest, Spoken { task, attempt, retry_after: wish, receipts: Vec::new() });
         word
+    }
+
+    /// For six seconds of twenty-four an agent fails nearly everything.
+    fn is_ill(&self, index: usize) -> bool {
+        self.is_rough() && is_turn_of(self.mono() / ILL_FOR, u64::try_from(index).unwrap_or(0))
     }
 
     /// An old lease speaks: the same word again, another word, or an acknowledgement of long ago.
@@ -240,6 +255,24 @@ impl World {
         Word::Complete { result: None, digest, usage: Vec::new(), already_done: AlreadyDone::Yes }
     }
 }
+
+/// How long an agent is ill, in milliseconds: every fourth turn of that length.
+const ILL_FOR: u64 = 6_000;
+
+const fn is_turn_of(turn: u64, index: u64) -> bool {
+    (turn + index).is_multiple_of(4)
+}
+
+/// When an agent falls ill for the first time, in milliseconds of its world.
+pub(crate) fn falls_ill(index: u64) -> u64 {
+    let next = SimClock::START.0 / ILL_FOR + 1;
+    let turn = (next..next + 4).find(|turn| is_turn_of(*turn, index)).unwrap_or(next);
+    turn * ILL_FOR - SimClock::START.0
+}
+
+/// How an agent that is ill fails.
+const ILL: [FailureClass; 4] =
+    [FailureClass::AgentCrash, FailureClass::AgentOverload, FailureClass::AgentTimeout, FailureClass::Network];
 
 /// One task in sixty.
 fn is_poison(task: ReachId) -> bool {

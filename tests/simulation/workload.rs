@@ -8,8 +8,10 @@ use agent_reach::ledger::ids::{
 use agent_reach::ledger::machine::agent::{
     CapabilityKind, Declaration, DrainMode, Offer, ProgressRule, Sensitive, Strategy, Transport,
 };
+use agent_reach::ledger::machine::breaker::BreakerWord;
 use agent_reach::ledger::machine::callback::{CallbackEvent, CallbackSpec};
 use agent_reach::ledger::machine::policy::Policy;
+use agent_reach::ledger::machine::routing::{RoutingChange, RoutingRules, Tiers};
 use agent_reach::ledger::machine::task::spec::{
     AbsentAgents, Approval, BodyRef, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryCause, RetryPolicy,
     SchemaVerdicts, SlowPolicy, Submission,
@@ -23,6 +25,8 @@ use crate::callers::{Key, Order, What};
 use crate::chance::Chance;
 use crate::incident::Measure;
 use crate::operator::Errand;
+use crate::patches;
+use crate::work::falls_ill;
 
 /// Receivers of callbacks.
 pub(crate) const RECEIVERS: u64 = 5;
@@ -47,6 +51,8 @@ pub(crate) struct Plan {
     heavy: bool,
     /// Agents that flap, sessions of many tasks, and operators who are busy with both.
     incident: bool,
+    /// The last capability is only for payloads that were checked, whoever offers it.
+    strict: bool,
     tasks: u64,
     namespaces: u64,
     fleet: u64,
@@ -64,6 +70,7 @@ impl Plan {
             lineage: Lineage(lineage),
             heavy: chance.hits(250),
             incident: chance.hits(400),
+            strict: seed.is_multiple_of(5),
             full: usize::try_from(full).unwrap_or(512),
             tasks: chance.between(70, 130),
             namespaces: chance.between(1, 2),
@@ -87,12 +94,17 @@ impl Plan {
         let agent_id = AgentId::new(&format!("agent-{n}")).expect("an id");
         let key = AgentKey { namespace: self.namespace(n), agent_id };
         let offers = CAPABILITIES.iter().enumerate().filter_map(|(index, name)| {
-            // Every capability is offered by somebody without conditions: the first agent of each namespace has all.
+            // Every other capability is offered by somebody without conditions: the first agent of each namespace has all.
             let index = u64::try_from(index).unwrap_or(0);
-            (n < self.namespaces || chance.hits(600) || index == n % 3)
-                .then(|| offer(chance, name, if n < self.namespaces { 0 } else { 150 }))
+            let choosy = match (self.strict && index == 2, n < self.namespaces) {
+                (true, _) => 1_000,
+                (false, true) => 0,
+                (false, false) => 150,
+            };
+            (n < self.namespaces || chance.hits(600) || index == n % 3).then(|| offer(chance, name, choosy))
         });
-        let offers = offers.collect();
+        let offers =
+            offers.map(|offer| Offer { priority: if n.is_multiple_of(2) { 100 } else { 200 }, ..offer }).collect();
         let endpoint: Arc<str> = format!("https://agent-{n}.example/reach").into();
         let declaration = Declaration {
             version: chance.hits(300).then(|| "1.4.2".into()),
@@ -184,7 +196,50 @@ impl Plan {
             errands.push((chance.between(self.span, self.span * 3), Errand::RedriveCallback));
         }
         self.measures(chance, &mut errands);
+        self.breaker_words(chance, &mut errands);
+        self.routing_words(chance, &mut errands);
         errands
+    }
+
+    /// What operators will say to breakers: to some while their agent is ill, in the midst of a count.
+    fn breaker_words(&self, chance: &mut Chance, errands: &mut Vec<(u64, Errand)>) {
+        let total = self.namespaces * self.fleet;
+        let agent = usize::try_from(chance.below(total)).unwrap_or(0);
+        let (first, span) = (chance.between(1_000, self.span), chance.between(500, 6_000));
+        for (n, word) in (0..).zip([BreakerWord::Open, BreakerWord::Closed, BreakerWord::Automatic]) {
+            errands.push((first + n * span, Errand::Breaker(agent, word)));
+        }
+        let (first, span) = (chance.between(1_000, self.span), chance.between(500, 3_000));
+        errands.push((first, Errand::Breaker(agent, BreakerWord::Open)));
+        errands.push((first + span, Errand::Breaker(agent, BreakerWord::Automatic)));
+        for ill in 0..self.fleet.min(3) {
+            let (agent, first) = (usize::try_from(ill).unwrap_or(0), falls_ill(ill) + 1_500);
+            errands.push((first, Errand::Breaker(agent, BreakerWord::Closed)));
+            errands.push((first + 800, Errand::Breaker(agent, BreakerWord::Automatic)));
+        }
+    }
+
+    /// What operators will say of how tasks are given out.
+    fn routing_words(&self, chance: &mut Chance, errands: &mut Vec<(u64, Errand)>) {
+        for _ in 0..chance.between(1, 6) {
+            let capability = Capability::new(chance.pick::<&str>(&CAPABILITIES)).expect("a capability");
+            let (namespace, change) = (self.namespace(chance.below(2)), self.routing(chance));
+            errands.push((chance.between(1_000, self.span), Errand::Routing(namespace, capability, change)));
+        }
+    }
+
+    /// One of them.
+    fn routing(&self, chance: &mut Chance) -> RoutingChange {
+        if chance.hits(300) {
+            return RoutingChange::Undo;
+        }
+        let strategy = chance.hits(700).then(|| *chance.pick(&Strategy::ALL));
+        let fleet = 0..self.namespaces * self.fleet;
+        let weighed = fleet.filter(|_| chance.hits(500)).map(|n| AgentId::new(&format!("agent-{n}")).expect("an id"));
+        let weighed: Vec<AgentId> = weighed.collect();
+        let weights = weighed.into_iter().map(|agent| (agent, chance.small(1, 30))).collect();
+        let tiers = if chance.hits(400) { Tiers::Yes } else { Tiers::No };
+        RoutingChange::Set(RoutingRules { strategy, weights, tiers })
     }
 
     /// What operators will do about replays; a little of it comes when the faults have ended.
@@ -213,7 +268,7 @@ pub(crate) fn token(n: u64) -> TokenId {
 
 /// A payload with its own salt.
 pub(crate) fn payload(chance: &mut Chance) -> Body {
-    let bytes: Vec<u8> = chance.draw().to_be_bytes().into();
+    let bytes = patches::content(chance.draw());
     Body { salt: salt(chance.draw()), bytes: bytes.into() }
 }
 

@@ -9,11 +9,13 @@ use agent_reach::ledger::ids::{Lineage, ReachId, Seq};
 use agent_reach::ledger::keys::Keys;
 use agent_reach::ledger::machine::State;
 use agent_reach::ledger::machine::command::Proposal;
+use agent_reach::ledger::machine::event::EventBody;
 use agent_reach::ledger::store::memory::MemoryStore;
 use agent_reach::ledger::store::{Body, BodyKey, Store, block};
 use agent_reach::ledger::time::{Clock, Millis, SimClock, Timestamp};
 
 use crate::agents::{Act, Agent, Why};
+use crate::arrivals::payload_of;
 use crate::callers::Order;
 use crate::chance::Chance;
 use crate::effects::Senders;
@@ -434,6 +436,7 @@ impl World {
             *self.tally.kinds.entry(entry.event.body.kind().name()).or_insert(0) += 1;
             self.tally.note(&entry.event.body);
         }
+        self.notes.payloads = read_payloads(&self.store, &log);
         self.tally.lives = self.tally.kinds.get("task-submitted").copied().unwrap_or(0);
         let state = self.hub.as_ref().map(|hub| hub.state.clone()).unwrap_or_default();
         let real = self.clock.wall().0.abs_diff(self.ledger_now().0.saturating_add_signed(state.wall_offset()));
@@ -455,4 +458,14 @@ pub(crate) fn read_log(store: &MemoryStore) -> Vec<Entry> {
         event: stored.event,
     };
     events.into_iter().map(entry).collect()
+}
+
+/// The payload of every task of the log, as far as it is on disk.
+pub(crate) fn read_payloads(store: &MemoryStore, log: &[Entry]) -> BTreeMap<ReachId, Body> {
+    let submitted = log.iter().filter_map(|entry| {
+        let EventBody::TaskSubmitted(body) = &entry.event.body else { return None };
+        body.submission.payload.as_ref().map(|_| body.submission.reach_id)
+    });
+    let read = |task| store.body(&payload_of(task)).expect("the memory store reads");
+    submitted.filter_map(|task| Some((task, read(task)?))).collect()
 }

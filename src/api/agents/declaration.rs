@@ -10,13 +10,18 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::near::one_of;
 use crate::ledger::ids::{Capability, Digest, TokenId};
 use crate::ledger::machine::agent::{
-    CapabilityKind, Declaration, MAX_CAPABILITIES, MAX_CONCURRENCY, MAX_PENDING, Offer, ProgressRule, Sensitive,
-    Strategy, Transport,
+    CapabilityKind, DEFAULT_CONCURRENCY, DEFAULT_PRIORITY, DEFAULT_WEIGHT, Declaration, MAX_CAPABILITIES,
+    MAX_CONCURRENCY, MAX_PENDING, Offer, ProgressRule, Sensitive, Strategy, Transport,
 };
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Millis;
+use crate::scheduler::routing::semantic::MAX_EXAMPLES;
+
+/// The longest example that is a text, in bytes.
+const MAX_EXAMPLE: usize = 1_024;
 
 /// A registration.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -67,6 +72,7 @@ pub(super) struct CapabilityBody {
     /// `domain/verb/object`.
     pub tags: Option<Vec<String>>,
     pub aliases: Option<Vec<String>>,
+    /// At most 256. Texts, of at most 1,024 bytes, are what callers say who want it: from eight on it is learned from them.
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     pub examples: Option<Vec<Value>>,
     #[schema(value_type = Option<Object>)]
@@ -81,7 +87,8 @@ pub(super) struct CapabilityBody {
     pub weight: Option<u32>,
     /// 0 to 1,000.
     pub priority: Option<u32>,
-    /// `weighted-round-robin` or `least-loaded`.
+    /// `weighted-round-robin`, `least-loaded`, `consistent-hash` or `scored`; what most agents of a capability ask for
+    /// holds, unless rules say otherwise.
     pub strategy: Option<String>,
     /// A JSON Schema that the payload must pass beside `input_schema`.
     #[schema(value_type = Option<Object>)]
@@ -165,9 +172,14 @@ impl Register {
                 100,
                 3_600_000,
             )?),
-            max_concurrency: bounded("/max_concurrency", self.max_concurrency, 10, (1, MAX_CONCURRENCY))?,
+            max_concurrency: bounded(
+                "/max_concurrency",
+                self.max_concurrency,
+                DEFAULT_CONCURRENCY,
+                (1, MAX_CONCURRENCY),
+            )?,
             max_pending: bounded("/max_pending", self.max_pending, MAX_PENDING, (1, MAX_PENDING))?,
-            priority: bounded("/priority", self.priority, 100, (0, 1_000))?,
+            priority: bounded("/priority", self.priority, DEFAULT_PRIORITY, (0, 1_000))?,
             load_threshold_milli: load_threshold(health.and_then(|h| h.load_threshold))?,
             allowed_callers: self.allowed_callers()?,
             body,
@@ -203,8 +215,8 @@ impl Register {
             return Err(ApiError::field("/capabilities", "an agent offers at least one capability"));
         }
         at_most("/capabilities", self.capabilities.len(), MAX_CAPABILITIES)?;
-        let weight = bounded("/weight", self.weight, 10, (1, 1_000))?;
-        let priority = bounded("/priority", self.priority, 100, (0, 1_000))?;
+        let weight = bounded("/weight", self.weight, DEFAULT_WEIGHT, (1, 1_000))?;
+        let priority = bounded("/priority", self.priority, DEFAULT_PRIORITY, (0, 1_000))?;
         let mut offers: Vec<Offer> = Vec::with_capacity(self.capabilities.len());
         for (index, body) in self.capabilities.iter().enumerate() {
             let at = format!("/capabilities/{index}");
@@ -277,9 +289,10 @@ impl CapabilityBody {
     fn strategy(&self, at: &str) -> ApiResult<Option<Strategy>> {
         match self.strategy.as_deref() {
             None => Ok(None),
-            Some("weighted-round-robin") => Ok(Some(Strategy::WeightedRoundRobin)),
-            Some("least-loaded") => Ok(Some(Strategy::LeastLoaded)),
-            Some(_) => Err(ApiError::field(format!("{at}/strategy"), "expected weighted-round-robin or least-loaded")),
+            Some(word) => {
+                let found = one_of(word, &Strategy::ALL, Strategy::name);
+                found.map(Some).map_err(|no| no.at(&format!("{at}/strategy")))
+            }
         }
     }
 
@@ -310,7 +323,12 @@ impl CapabilityBody {
                 return Err(ApiError::field(format!("{at}/tags/{index}"), "a tag is written domain/verb/object"));
             }
         }
-        at_most(&format!("{at}/examples"), self.examples.as_ref().map_or(0, Vec::len), 32)
+        let examples = self.examples.as_deref().unwrap_or_default();
+        at_most(&format!("{at}/examples"), examples.len(), MAX_EXAMPLES)?;
+        for (index, example) in examples.iter().enumerate() {
+            short_text(&format!("{at}/examples/{index}"), example.as_str(), MAX_EXAMPLE)?;
+        }
+        Ok(())
     }
 }
 

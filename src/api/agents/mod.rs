@@ -1,5 +1,6 @@
 //! Agents: register, live, drain, leave (R-REG-1 to R-REG-7), and be read (R-REG-11).
 
+pub(in crate::api) mod breakers;
 mod declaration;
 mod pulse;
 mod read;
@@ -46,6 +47,7 @@ pub(in crate::api) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(heartbeat))
         .routes(routes!(drain))
         .routes(routes!(offline))
+        .merge(breakers::routes())
 }
 
 /// What a registration is answered.
@@ -233,7 +235,8 @@ async fn heartbeat(
     };
     let command = Command::Heartbeat { agent: agent.clone(), incarnation, held };
     let released = app.ledger.propose(caller.agent_proposal(agent.clone(), incarnation, command)).await;
-    let released = released.map_err(|refusal| ApiError::from(refusal).named(Thing::Agent, &agent))?;
+    let released = released
+        .map_err(|refusal| ApiError::from(refusal).named(Thing::Agent, &agent).of_incarnation(body.incarnation))?;
     app.ledger.note(Note::Beat { agent: caller.agent_key(agent), incarnation, load: body.load() });
     let Answer::Beat(Beat { drain_until, cancelled, lost }) = released.answer else {
         return Err(unexpected(&released.answer));
@@ -316,7 +319,8 @@ async fn offline(
     caller.require_one_of(&[Scope::Work, Scope::Register])?;
     caller.may_act_as(&agent)?;
     let incarnation = Incarnation(body.incarnation);
-    change(&app, &caller, agent.clone(), Command::AgentOffline { agent, incarnation }).await
+    let changed = change(&app, &caller, agent.clone(), Command::AgentOffline { agent, incarnation }).await;
+    changed.map_err(|error| error.of_incarnation(body.incarnation))
 }
 
 /// Take an agent out of the registry; its history stays.

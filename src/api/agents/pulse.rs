@@ -19,6 +19,16 @@ pub(super) struct Pulse {
     work_latency: Latency,
     /// Failed attempts of late, 0 to 1; null before the first outcome.
     failure_rate: Option<f64>,
+    /// While it is slower than it always was: it has half its weight. Null otherwise.
+    slowed: Option<Slowed>,
+}
+
+/// Most of the last eight attempts took more than three times the agent's usual p99.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+struct Slowed {
+    /// What most of them took at least.
+    recent_ms: u64,
+    usual_p99_ms: u64,
 }
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -58,6 +68,10 @@ impl From<&vitals::Pulse> for Pulse {
             reach_latency: Latency::of(&pulse.ack),
             work_latency: Latency::of(&pulse.work),
             failure_rate: pulse.outcomes.failure_milli().map(|milli| f64::from(milli) / 1_000.0),
+            slowed: pulse
+                .tempo
+                .slowed()
+                .map(|slowed| Slowed { recent_ms: slowed.recent.0, usual_p99_ms: slowed.usual_p99.0 }),
         }
     }
 }

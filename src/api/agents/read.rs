@@ -7,6 +7,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::breakers::BreakerView;
 use crate::api::App;
 use crate::api::error::{ApiError, ApiResult, Thing};
 use crate::api::extract::{Caller, Id, Json, NoQuery, Query, wrong};
@@ -219,6 +220,8 @@ pub(super) struct Detail {
     /// As it was declared, but for its endpoint.
     #[schema(value_type = Object)]
     declaration: Value,
+    /// Breakers that are not simply closed: what the agent gets no tasks of, or what an operator holds.
+    breakers: Vec<BreakerView>,
     #[serde(flatten)]
     pulse: super::pulse::Pulse,
 }
@@ -235,9 +238,9 @@ pub(super) async fn one(
     caller.require(Scope::Read)?;
     let key = caller.agent_key(agent_id);
     let asked = key.clone();
-    let agent = app
+    let (agent, breakers) = app
         .ledger
-        .ask(move |state| state.agent(&asked).cloned())
+        .ask(move |state| Some((state.agent(&asked).cloned()?, BreakerView::all_of(state, &asked))))
         .await?
         .ok_or_else(|| ApiError::not_found(Thing::Agent, &key.agent_id))?;
     let body = app.ledger.body(BodyKey::Named(agent.declaration.body)).await?;
@@ -261,6 +264,7 @@ pub(super) async fn one(
         max_pending: declared.max_pending,
         priority: declared.priority,
         declaration,
+        breakers,
         pulse,
     }))
 }

@@ -147,6 +147,9 @@ impl<'a> OpenBatch<'a> {
             Answer::Replayed { subject: KeySubject::Task(_), .. } => {
                 Err(ApiError::new(Code::IdempotencyKeyReused, "the key is in use for a task"))
             }
+            Answer::Replayed { subject: KeySubject::Replay(_), .. } => {
+                Err(ApiError::new(Code::IdempotencyKeyReused, "the key is in use for a replay plan"))
+            }
             other => Err(unexpected(&other)),
         }
     }

@@ -70,6 +70,8 @@ codes! {
     NotFound "not-found" NOT_FOUND "There is no such thing here" "Check the id and the namespace; what belongs to another namespace looks the same as what does not exist."
     /// Nobody offers the capability.
     CapabilityNotRegistered "capability-not-registered" NOT_FOUND "Nobody offers this capability" "Check the name against the suggestions, register an agent for it, or submit with wait_for_agent."
+    /// The agent does not offer the capability.
+    CapabilityNotOffered "capability-not-offered" NOT_FOUND "The agent does not offer this capability" "Name one of its capabilities; GET /v1/agents/{agent_id} lists them."
     /// The path exists, the method does not.
     MethodNotAllowed "method-not-allowed" METHOD_NOT_ALLOWED "The path does not take this method" "Use a method that the Allow header names."
     /// Sent too slowly.
@@ -118,6 +120,8 @@ codes! {
     IdTaken "id-taken" CONFLICT "The id exists already" "Send the call again; the hub draws another id."
     /// A secret or token of the name exists.
     NameTaken "name-taken" CONFLICT "The name exists already" "Choose another name, or rotate the one that exists."
+    /// No version before.
+    NothingToUndo "nothing-to-undo" CONFLICT "There is no version before" "Set the rules that are wanted; GET /v1/policies shows those that hold."
     /// So many are there.
     BoundReached "bound-reached" CONFLICT "As many as may be are there already" "Remove what is no longer needed; the detail names the bound."
     /// The body is too long.
@@ -139,15 +143,15 @@ codes! {
     /// It could never start.
     NotBeforeAfterDeadline "not-before-after-deadline" UNPROCESSABLE_ENTITY "not_before lies at or after the deadline" "Name an earlier not_before or a later deadline."
     /// The key stands for something else.
-    IdempotencyKeyReused "idempotency-key-reused" UNPROCESSABLE_ENTITY "The idempotency key was used with another body" "Use a new key for a new body; repeat the very same body to get the first answer."
+    IdempotencyKeyReused "idempotency-key-reused" UNPROCESSABLE_ENTITY "The idempotency key was used for another call" "Use a new key for a new call; repeat the very same body with the same token to get the first answer."
     /// The declaration does not fit.
     DeclarationTooLarge "declaration-too-large" UNPROCESSABLE_ENTITY "The declaration is too large" "Declare fewer capabilities or shorter texts."
     /// A schema can't be used.
     SchemaInvalid "schema-invalid" UNPROCESSABLE_ENTITY "A JSON Schema can't be used" "Correct the schema that the pointer names; only local references are taken."
     /// An address is not allowed.
     EgressBlocked "egress-blocked" UNPROCESSABLE_ENTITY "The hub may not call this address" "Use a public address, or have the network listed in the hub's egress settings."
-    /// Free text without a capability.
-    SemanticRoutingUnavailable "semantic-routing-unavailable" UNPROCESSABLE_ENTITY "Free text can't be routed here" "Name a capability as domain.task_type; GET /v1/agents lists what is offered."
+    /// A text that asks for nothing that is offered.
+    NoCapabilityFits "no-capability-fits" UNPROCESSABLE_ENTITY "Nothing that is offered fits the text" "Say it in other words, or name a capability as domain.task_type: the near misses may be meant."
     /// A plan over nothing.
     ReplayEmpty "replay-empty" UNPROCESSABLE_ENTITY "The selection has nothing to replay" "Widen the selection; a dry run shows what it finds and what it would skip."
     /// A plan over too much.

@@ -102,6 +102,7 @@ impl From<Rejection> for ApiError {
             Rejection::DeclarationTooLarge { limit } => {
                 Self::new(Code::DeclarationTooLarge, format!("it must encode to at most {limit} bytes"))
             }
+            Rejection::NothingToUndo => Self::new(Code::NothingToUndo, "no version before it is kept"),
             Rejection::PolicyInvalid { why } => Self::new(Code::PolicyInvalid, why),
             plan @ (Rejection::NotResolvable { .. }
             | Rejection::NotRedrivable { .. }
@@ -116,6 +117,12 @@ impl From<Rejection> for ApiError {
             | Rejection::ReplayMovedOn { .. }) => no_replay(plan),
             Rejection::NoFreeSlot { agent } => {
                 Self::new(Code::NoFreeSlot, format!("{agent} works on as much as it may at a time"))
+            }
+            Rejection::BreakerOpen { agent, capability } => {
+                Self::new(Code::AgentNotOpen, format!("{agent} gets no tasks of {capability} now: its breaker is open"))
+            }
+            Rejection::CapabilityNotOffered { capability } => {
+                Self::new(Code::CapabilityNotOffered, format!("it does not offer {capability}"))
             }
             Rejection::AgentNotOpen { agent } => {
                 Self::new(Code::AgentNotOpen, format!("{agent} is draining, gone or silent"))
@@ -233,6 +240,10 @@ fn bound_reached(bound: Bound) -> ApiError {
         Bound::CapabilityRules => {
             ("capability-rules", format!("{limit} capabilities have rules of their own: take some back"))
         }
+        Bound::RoutingRules => ("routing-rules", format!("{limit} capabilities have routing rules: take some back")),
+        Bound::HeldBreakers => {
+            ("held-breakers", format!("operators hold {limit} breakers of this agent: give some back to the rule"))
+        }
         Bound::Replays => {
             ("replays", format!("{limit} replay plans are open here: let one finish, or cancel one that is paused"))
         }
@@ -250,7 +261,11 @@ fn key_reused(first: Option<&Digest>, this: &Digest) -> ApiError {
         .fact("first_fingerprint", short(first))
         .fact("this_fingerprint", short(this)),
         // Another subject's key: say nothing about its body (semantics 31).
-        None => ApiError::new(Code::IdempotencyKeyReused, "the key is in use in this namespace"),
+        None => {
+            let detail =
+                "another token of this namespace has used the key; keys belong to the token that sent them first";
+            ApiError::new(Code::IdempotencyKeyReused, detail)
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::ledger::ids::kind_of;
 use crate::ledger::time::Millis;
 
 pub use code::Code;
@@ -83,6 +84,8 @@ struct Problem {
     facts: Vec<(&'static str, Value)>,
     retry_after: Option<Millis>,
     allow: Option<HeaderValue>,
+    /// What to do next, where it is not what the code says.
+    next: Option<&'static str>,
     /// What was not found, while its id is still to be said.
     absent: Option<Thing>,
 }
@@ -101,16 +104,20 @@ impl ApiError {
             facts: Vec::new(),
             retry_after: None,
             allow: None,
+            next: None,
             absent: None,
         }))
     }
 
-    /// The plain 404, naming what was asked for: absent, foreign and unparsable ids look the same (semantics 37).
+    /// The plain 404, naming what was asked for: absent, foreign and unparsable ids look the same (semantics 37). An id of
+    /// another kind is told as such, which its text alone says.
     pub fn not_found(thing: Thing, id: impl fmt::Display) -> Self {
         let asked = id.to_string();
         let shown: String = asked.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         let cut = if asked.chars().nth(SHOWN).is_some() { "…" } else { "" };
-        Self::new(Code::NotFound, format!("there is no {} {shown}{cut} here", thing.name()))
+        let other = kind_of(&asked).filter(|kind| *kind != thing.name());
+        let other = other.map_or_else(String::new, |kind| format!(": that is the id of a {kind}"));
+        Self::new(Code::NotFound, format!("there is no {} {shown}{cut} here{other}", thing.name()))
     }
 
     /// The same from where the id is not at hand: whoever has it says it by [`ApiError::named`].
@@ -143,6 +150,33 @@ impl ApiError {
     pub fn field(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self::new(Code::InvalidField, detail.clone()).at(pointer, detail)
+    }
+
+    /// Says what to do next where that is another than the code's own.
+    #[must_use]
+    pub fn advising(mut self, next: &'static str) -> Self {
+        self.0.next = Some(next);
+        self
+    }
+
+    /// Says of an incarnation that was sent and never given that it was not: that is no older process, but a mistake.
+    #[must_use]
+    pub fn of_incarnation(mut self, sent: u32) -> Self {
+        let current = self.0.facts.iter().find(|(name, _)| *name == "current_incarnation");
+        let Some(current) = current.and_then(|(_, value)| value.as_u64()) else { return self };
+        if sent > 0 && u64::from(sent) <= current {
+            return self;
+        }
+        self.0.detail =
+            format!("incarnation {sent} was never given to a process of this agent; {current} is the current one");
+        self.advising("Send the incarnation that the answer to your registration named.")
+    }
+
+    /// Goes on with what happened.
+    #[must_use]
+    pub fn adding(mut self, more: &str) -> Self {
+        self.0.detail.push_str(more);
+        self
     }
 
     /// Adds a field at fault.
@@ -232,7 +266,7 @@ impl Serialize for ApiError {
         map.serialize_entry("status", &problem.code.status().as_u16())?;
         map.serialize_entry("code", problem.code.name())?;
         map.serialize_entry("detail", &problem.detail)?;
-        map.serialize_entry("next", problem.code.next_step())?;
+        map.serialize_entry("next", problem.next.unwrap_or_else(|| problem.code.next_step()))?;
         if !problem.errors.is_empty() {
             map.serialize_entry("errors", &problem.errors)?;
         }
@@ -274,7 +308,8 @@ impl IntoResponse for ApiError {
 
 /// What paths that do not exist are answered.
 pub(in crate::api) async fn no_such_path() -> ApiError {
-    ApiError::new(Code::NotFound, "there is no such path; /openapi.json lists them all")
+    ApiError::new(Code::NotFound, "there is no such path")
+        .advising("Look the path up: /openapi.json lists them all, /docs shows them to people.")
 }
 
 /// What a method is answered that the path does not take. axum adds the `Allow` header.

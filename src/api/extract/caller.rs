@@ -146,6 +146,15 @@ impl Bearer {
         }
     }
 
+    /// Does it hold in every namespace, so that no name of one is foreign to it?
+    #[must_use]
+    pub fn is_everywhere(&self) -> bool {
+        match self.grant.token().map(|token| &token.reach) {
+            Some(Reach::One(_)) => false,
+            Some(Reach::All) | None => true,
+        }
+    }
+
     /// The scopes that it has.
     #[must_use]
     pub fn scopes(&self) -> &[Scope] {
@@ -162,6 +171,12 @@ impl Bearer {
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.grant.token().is_some_and(|token| !token.capabilities.is_empty())
+    }
+
+    /// The capabilities that it is limited to; `None` if it may call all.
+    #[must_use]
+    pub fn capabilities(&self) -> Option<&[Capability]> {
+        self.grant.token().map(|token| &*token.capabilities).filter(|some| !some.is_empty())
     }
 
     /// May it call the capability?

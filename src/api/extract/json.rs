@@ -15,6 +15,7 @@ use serde_path_to_error::Segment;
 use crate::api::App;
 use crate::api::error::{ApiError, ApiResult, Code};
 
+use super::named::Named;
 use super::strict;
 use super::unknown::Unknown;
 
@@ -176,12 +177,14 @@ pub fn parse<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> ApiResult<T> {
 /// 422 for fields, each with its pointer.
 pub fn parse_checked<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> ApiResult<T> {
     // The happy path pays nothing for the path to an error; a bad body is parsed once more to find it.
-    serde_json::from_slice(bytes).map_err(|first| explain::<T>(bytes, &first))
+    let mut document = serde_json::Deserializer::from_slice(bytes);
+    let parsed = T::deserialize(Named(&mut document)).and_then(|parsed| document.end().map(|()| parsed));
+    parsed.map_err(|first| explain::<T>(bytes, &first))
 }
 
 fn explain<'de, T: Deserialize<'de>>(bytes: &'de [u8], first: &serde_json::Error) -> ApiError {
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
-    let (pointer, message) = match serde_path_to_error::deserialize::<_, T>(deserializer) {
+    let (pointer, message) = match serde_path_to_error::deserialize::<_, T>(Named(deserializer)) {
         Ok(_) => (String::new(), first.to_string()),
         Err(error) => (pointer_of(error.path()), error.inner().to_string()),
     };
@@ -199,7 +202,15 @@ fn explain<'de, T: Deserialize<'de>>(bytes: &'de [u8], first: &serde_json::Error
         Some(name) => format!("{pointer}/{name}"),
         None => pointer,
     };
-    ApiError::field(pointer, shortened(message))
+    ApiError::field(pointer, shortened(&in_words(message)))
+}
+
+/// The name of a type of ours says nothing to whoever sent the body.
+fn in_words(message: &str) -> String {
+    match message.split_once(", expected struct ") {
+        Some((what, _)) => format!("{what}, expected an object"),
+        None => message.to_owned(),
+    }
 }
 
 fn pointer_of(path: &serde_path_to_error::Path) -> String {

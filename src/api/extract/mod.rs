@@ -4,6 +4,7 @@
 
 mod caller;
 mod json;
+mod named;
 mod prefer;
 mod query;
 mod strict;

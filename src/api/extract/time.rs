@@ -22,7 +22,7 @@ impl WireTime {
             return Err(SHAPE);
         }
         let Some(at) = text.parse::<jiff::Timestamp>().ok().filter(|_| has_offset(text)) else {
-            let naive = text.parse::<jiff::civil::DateTime>().is_ok();
+            let naive = !has_offset(text) && text.parse::<jiff::civil::DateTime>().is_ok();
             return Err(if naive { "the time has no offset: append Z or an offset such as +08:00" } else { SHAPE });
         };
         u64::try_from(at.as_millisecond())
@@ -71,6 +71,8 @@ mod tests {
         assert_eq!(WireTime::parse("2026-01-01T00:00:00Z"), Ok(WireTime(Timestamp(1_767_225_600_000))));
         assert_eq!(WireTime::parse("2026-01-01T08:00:00.5+08:00"), Ok(WireTime(Timestamp(1_767_225_600_500))));
         assert!(WireTime::parse("2026-01-01T00:00:00").unwrap_err().contains("no offset"));
+        // Beyond what can be told, but not without its offset.
+        assert!(WireTime::parse("9999-12-31T23:59:59-23:59").unwrap_err().starts_with("expected RFC 3339"));
         assert!(WireTime::parse("2026-01-01T00:00:00-23:59").is_ok());
         for offset in ["+24:00", "-24:00", "+25:59", "+08", "+0800", "+08:60", "+08:00:30", "+99:99"] {
             assert!(WireTime::parse(&format!("2026-01-01T00:00:00{offset}")).is_err(), "{offset}");

@@ -94,7 +94,7 @@ fn event() -> Value {
             "at": {"type": "string", "format": "date-time"},
             "kind": {"type": "string", "examples": ["task-submitted"]},
             "type": {"type": "string", "examples": ["task.submitted"]},
-            "actor": {"type": "object", "description": "Who did it: `hub`, a token or an agent."},
+            "actor": {"type": "object", "description": "Who did it: `hub`, an agent, or a token with its `token_id` and, until it is revoked, its `name`."},
             "hash": {"type": "string", "description": "RFC 6962 leaf hash of its frame, 64 hex digits."},
             "namespace": {"type": "string"},
             "reach_id": {"type": "string"},

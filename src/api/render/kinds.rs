@@ -7,8 +7,8 @@ use crate::ledger::machine::access::{Reach, Token};
 use crate::ledger::machine::agent::{Declaration, DrainMode, Transport};
 use crate::ledger::machine::callback::{CallbackSpec, CallbackSubject};
 use crate::ledger::machine::event::{
-    AlreadyDone, CallbackAttempted, Event, EventBody, Explanation, QueuedWhy, RetryWhy, StaleWhy, Started,
-    TaskDispatched, TaskSucceeded, TryOutcome,
+    AlreadyDone, CallbackAttempted, Event, EventBody, QueuedWhy, RetryWhy, StaleWhy, Started, TaskDispatched,
+    TaskSucceeded, TryOutcome,
 };
 use crate::ledger::machine::policy::Policy;
 use crate::ledger::machine::task::Failure;
@@ -16,8 +16,8 @@ use crate::ledger::machine::task::spec::{BodyRef, SchemaVerdicts, Text};
 use crate::ledger::machine::task::status::{Delivery, OrphanCause, SlowCause};
 use crate::ledger::store::BodyKind;
 
-use super::submission::{callback, submission};
-use super::{Bodies, Fields, body_key, replays};
+use super::submission::{callback, submission, text_route};
+use super::{Bodies, Fields, body_key, breakers, replays};
 
 /// Adds the fields of the event's own.
 #[expect(clippy::too_many_lines, reason = "the index of every kind: each arm is one line or one call")]
@@ -72,7 +72,13 @@ pub(super) fn body(event: &Event, bodies: &Bodies, f: &mut Fields) {
         EventBody::AgentTold(e) => {
             f.put("of_reach_id", e.task.to_string()).put("attempt", e.attempt.0);
         }
-        EventBody::TaskSubmitted(e) => submission(&e.submission, (event.at, e.deadline), f),
+        EventBody::BreakerOpened(_) | EventBody::BreakerHalfOpened(_) | EventBody::BreakerClosed(_) => {
+            breakers::body(&event.body, f);
+        }
+        EventBody::TaskSubmitted(e) => {
+            submission(&e.submission, (event.at, e.deadline), f);
+            f.put_some("routed_by_text", e.routed.as_deref().map(text_route));
+        }
         EventBody::TaskQueued(e) => {
             f.put("why", queued_why(e.why));
         }
@@ -192,6 +198,11 @@ pub(super) fn body(event: &Event, bodies: &Bodies, f: &mut Fields) {
             f.put("capability", e.capability.to_string());
             f.put("rules", e.rules.as_ref().map(super::submission::rules)).put("reason", &*e.reason);
         }
+        EventBody::RoutingRulesChanged(e) => {
+            f.put("capability", e.capability.to_string()).put("version", e.version);
+            f.put("rules", e.rules.as_ref().map(super::routing::rules)).put_some("undoes", e.undoes);
+            f.put("reason", &*e.reason);
+        }
         EventBody::HubPolicyChanged(e) => {
             f.put("policy", json!({"replays_per_second": e.policy.replays_per_second})).put("reason", &*e.reason);
         }
@@ -300,37 +311,7 @@ fn dispatched(e: &TaskDispatched, f: &mut Fields) {
             Delivery::Push => "push",
         },
     );
-    f.put("reach_deadline", e.reach_deadline.to_string()).put("explanation", explanation(&e.explanation));
-}
-
-/// Thousandths as the score that people read.
-fn score(parts: &[(Text, i64)]) -> Value {
-    let map = parts.iter().map(|(part, milli)| {
-        let whole = serde_json::Number::from(milli / 1_000);
-        let value = if milli % 1_000 == 0 { Value::Number(whole) } else { json!(f64_of(*milli) / 1_000.0) };
-        (part.to_string(), value)
-    });
-    Value::Object(map.collect())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a score is far below 2^53")]
-const fn f64_of(milli: i64) -> f64 {
-    milli as f64
-}
-
-/// A stored explanation.
-pub(crate) fn explanation(e: &Explanation) -> Value {
-    let runners: Vec<_> =
-        e.runners_up.iter().map(|c| json!({"agent_id": c.agent.as_str(), "score": score(&c.score)})).collect();
-    let exclusions: Vec<_> = e
-        .exclusions
-        .iter()
-        .map(|x| {
-            let samples: Vec<_> = x.samples.iter().map(ToString::to_string).collect();
-            json!({"reason": &*x.reason, "count": x.count, "samples": samples})
-        })
-        .collect();
-    json!({"strategy": &*e.strategy, "score": score(&e.score), "runners_up": runners, "exclusions": exclusions})
+    f.put("reach_deadline", e.reach_deadline.to_string()).put("explanation", super::explanation(&e.explanation));
 }
 
 fn succeeded(e: &TaskSucceeded, f: &mut Fields) {

@@ -3,8 +3,10 @@
 //! Pure and exhaustive: a new kind of event does not compile until it says here how it is shown. Nothing secret is in
 //! an event, but two things are left out all the same: agents' endpoints (semantics 39) and the hashes of tokens.
 
+mod breakers;
 mod kinds;
 mod replays;
+mod routing;
 mod submission;
 /// The most that one amount of usage may be.
 const MAX_AMOUNT: f64 = 1e12;
@@ -34,13 +36,16 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
 use crate::ledger::ids::{ReachId, Seq};
+use crate::ledger::machine::access::Access;
 use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind};
 use crate::ledger::machine::task::Failure;
 use crate::ledger::machine::task::spec::BodyRef;
 use crate::ledger::store::{Body, BodyKey, BodyKind, StoredEvent};
 
-pub(crate) use kinds::{explanation, orphan_cause, slow_cause};
-pub(crate) use submission::{qos, rules};
+pub(crate) use breakers::attempt;
+pub(crate) use kinds::{orphan_cause, slow_cause};
+pub(crate) use routing::{explanation, rules as routing_rules, score};
+pub(crate) use submission::rules;
 
 /// JSON fields in the order in which they are to be read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -59,6 +64,13 @@ impl Fields {
         self
     }
 
+    /// Adds a field that is found elsewhere; what the event says itself stays.
+    pub(crate) fn add(&mut self, name: &'static str, value: impl Into<Value>) {
+        if !self.0.iter().any(|(known, _)| *known == name) {
+            self.put(name, value);
+        }
+    }
+
     /// Adds the type that the live feed calls it by (semantics 35).
     pub(crate) fn put_type(&mut self, live_type: &str) {
         self.put("type", live_type);
@@ -69,6 +81,15 @@ impl Fields {
         let mut fields = Self::default();
         fields.put("kind", "gap").put("from", from.0).put("to", to.0);
         fields
+    }
+
+    /// Adds what people call the token that did it, as long as it is known: until it is revoked.
+    pub(crate) fn name_actor(&mut self, actor: &Actor, access: &Access) {
+        let Actor::Token(id) = actor else { return };
+        let shown = self.0.iter_mut().find(|(field, _)| *field == "actor");
+        if let (Some(token), Some((_, Value::Object(actor)))) = (access.tokens.get(id), shown) {
+            actor.insert("name".to_owned(), (&*token.name).into());
+        }
     }
 
     /// Adds the frame's bytes, for those who recompute hashes (semantics 25).

@@ -4,7 +4,7 @@ use crate::ledger::machine::event::{EventBody, HeldWhy, TaskRedriven, TaskReplay
 use crate::ledger::machine::replay::{Done, Ended, MayHaveRun};
 
 use super::Fields;
-use super::kinds::body_ref;
+use super::kinds::{body_ref, fingerprint};
 
 /// Adds the fields of a plan's event.
 #[expect(clippy::wildcard_enum_match_arm, reason = "kinds.rs, which is exhaustive, sends only a plan's kinds here")]
@@ -15,6 +15,8 @@ pub(super) fn body(event: &EventBody, f: &mut Fields) {
             f.put_some("select", serde_json::from_str::<serde_json::Value>(&e.select).ok()).put("reason", &*e.reason);
             f.put("rate_per_s", e.rate).put("include_ambiguous", e.may_have_run == MayHaveRun::Include);
             f.put("total", e.total).put("list_body", body_ref(&e.list)).put("position", e.position.0);
+            f.put_some("payload_patch", e.patch.as_ref().map(body_ref));
+            f.put_some("key_fingerprint", e.idempotency.as_ref().map(|key| fingerprint(&key.fingerprint)));
         }
         EventBody::ReplayItemDone(e) => {
             f.put("index", e.index).put("of_reach_id", e.task.to_string());
@@ -27,6 +29,9 @@ pub(super) fn body(event: &EventBody, f: &mut Fields) {
             f.put("index", e.index).put("of_reach_id", e.task.to_string()).put("skipped", e.skip.name());
         }
         EventBody::ReplayPaused(e) => {
+            f.put_some("reason", e.reason.as_deref());
+        }
+        EventBody::ReplayResumed(e) => {
             f.put_some("reason", e.reason.as_deref());
         }
         EventBody::ReplayRateChanged(e) => {

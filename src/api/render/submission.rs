@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::ledger::machine::callback::{CallbackEvent, CallbackSpec};
+use crate::ledger::machine::event::TextRoute;
 use crate::ledger::machine::policy::CapabilityRules;
 use crate::ledger::machine::task::deadline::first_status;
 use crate::ledger::machine::task::spec::{
-    AbsentAgents, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryCause, RetryPolicy, SlowPolicy, Submission,
+    AbsentAgents, Idempotence, OnWait, OrphanPolicy, Requires, RetryCause, RetryPolicy, SlowPolicy, Submission,
 };
 use crate::ledger::time::Timestamp;
 
@@ -16,7 +17,7 @@ use super::kinds::{body_ref, fingerprint, verdicts};
 /// Adds what was asked.
 pub(super) fn submission(s: &Submission, (at, deadline): (Timestamp, Timestamp), f: &mut Fields) {
     f.put("state", first_status(s, at).kind().name());
-    f.put("capability", s.capability.as_str()).put("qos", qos(s.qos));
+    f.put("capability", s.capability.as_str()).put("qos", s.qos.name());
     f.put("idempotent", s.idempotence == Idempotence::Declared).put("deadline", deadline.to_string());
     f.put_some("payload_body", s.payload.as_ref().map(body_ref));
     f.put_some("payload_ref", s.payload_ref.as_deref());
@@ -60,13 +61,12 @@ pub(super) fn submission(s: &Submission, (at, deadline): (Timestamp, Timestamp),
     f.put_some("batch_index", s.batch.map(|(_, index)| index));
 }
 
-/// The class's name on the wire.
-pub(crate) const fn qos(qos: Qos) -> &'static str {
-    match qos {
-        Qos::Urgent => "urgent",
-        Qos::Normal => "normal",
-        Qos::Background => "background",
-    }
+/// How a text found its capability.
+pub(super) fn text_route(route: &TextRoute) -> Value {
+    let share = |milli: u32| f64::from(milli) / 1_000.0;
+    let near: Vec<_> =
+        route.near.iter().map(|(name, score)| json!({"capability": name.as_str(), "score": share(*score)})).collect();
+    json!({"by": &*route.by, "score": share(route.score), "threshold": share(route.threshold), "near": near})
 }
 
 fn retry(retry: &RetryPolicy) -> Value {

@@ -1,13 +1,17 @@
 //! What an operator orders, checked: the selection, the rate, the word on what may have run.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::api::App;
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::list::{MAX_CODE, MAX_CODES};
 use crate::api::near::one_of;
 use crate::api::submission::{Faults, Labels};
 use crate::api::submit::invalid;
@@ -18,6 +22,7 @@ use crate::ledger::machine::replay::MayHaveRun;
 use crate::ledger::machine::task::FailureClass;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::StatusKind;
+use crate::ledger::merge_patch::{MAX_PATCH, MAX_PATCH_DEPTH, depth};
 use crate::recovery::select::Select;
 
 /// Tasks named one by one at most.
@@ -28,13 +33,16 @@ const TOLD: usize = 100;
 const ACTED_ON: [StatusKind; 5] =
     [StatusKind::Orphaned, StatusKind::SlowReach, StatusKind::Failed, StatusKind::DeadLetter, StatusKind::Expired];
 
+/// What of it is made anew.
+const MADE_ANEW: [StatusKind; 3] = [StatusKind::Failed, StatusKind::DeadLetter, StatusKind::Expired];
+
 /// Which tasks. Every field narrows; at least one is needed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReplaySelect)]
 pub(super) struct SelectBody {
     /// In one of these states. Without it: `orphaned`; with `reach_ids`: every state that a plan acts on, which are
-    /// `orphaned`, `slow-reach`, `failed`, `dead-letter` and `expired`.
+    /// `orphaned`, `slow-reach`, `failed`, `dead-letter` and `expired`; with `payload_patch` the last three.
     state: Option<Vec<String>>,
     /// `domain.task_type`
     capability: Option<String>,
@@ -49,8 +57,11 @@ pub(super) struct SelectBody {
     /// With all of these labels.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     label: Option<Labels>,
-    /// Whose last failure is of one of these classes.
+    /// That ended with a failure of one of these classes, or whose last attempt that failed did.
     failure_class: Option<Vec<String>>,
+    /// That ended with one of these codes, or whose last attempt that failed did: 1 to 50 of up to 128 bytes, the agents'
+    /// own or the hub's.
+    failure_code: Option<Vec<String>>,
     /// RFC 3339 with an offset.
     #[schema(value_type = Option<String>, format = DateTime)]
     submitted_after: Option<String>,
@@ -65,15 +76,22 @@ pub(super) struct SelectBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReplayBody)]
-pub(super) struct PlanBody {
+pub(super) struct PlanBody<'a> {
     pub(super) select: SelectBody,
-    /// Items a second, 1 to what the whole hub replays; without it the namespace's `replays_per_second`.
+    /// Items a second, 1 to what the whole hub replays; without it the namespace's `replays_per_second`, or the hub's
+    /// where that is less.
     rate_per_s: Option<u32>,
-    /// Why, 1 to 1,000 characters: it stands in the ledger beside who.
-    reason: Option<String>,
+    /// Why, 1 to 1,000 characters: it stands in the ledger beside who. With `dry_run` it may be left out.
+    #[serde(borrow)]
+    reason: Option<Cow<'a, str>>,
     /// Also those that may have run and are not idempotent.
     #[serde(default)]
     include_ambiguous: bool,
+    /// A JSON merge patch (RFC 7396) of the payloads of what is made anew: an object of up to 64 KiB, 16 objects deep. It
+    /// is frozen with the plan. Then the plan is for `failed`, `dead-letter` and `expired` tasks alone.
+    #[serde(borrow)]
+    #[schema(value_type = Option<Object>)]
+    pub(super) payload_patch: Option<&'a RawValue>,
     /// Only say what it would do.
     #[serde(default)]
     pub(super) dry_run: bool,
@@ -88,7 +106,7 @@ pub(super) struct RateBody {
     pub(super) rate_per_s: u32,
 }
 
-/// Why a plan is paused or called off.
+/// Why a plan is paused, resumed or called off.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReplayReason)]
@@ -106,6 +124,8 @@ pub(super) struct Order {
     pub(super) rate: u32,
     pub(super) reason: Text,
     pub(super) word: MayHaveRun,
+    /// The merge patch of payloads.
+    pub(super) patch: Option<Arc<[u8]>>,
 }
 
 /// The operator's word on what may have run.
@@ -129,31 +149,52 @@ pub(super) fn rate(app: &App, asked: u32) -> ApiResult<u32> {
     Err(ApiError::field("/rate_per_s", what))
 }
 
-/// An operator's reason, which there must be.
-///
-/// # Errors
-/// 422 `invalid-field`.
-pub(super) fn reason(text: Option<&str>) -> ApiResult<Text> {
-    wire::reason("/reason", text)?
-        .ok_or_else(|| ApiError::field("/reason", "is missing: say why, it stands in the ledger"))
-}
-
-impl PlanBody {
+impl PlanBody<'_> {
     /// Checks it all; `usual` is the rate of one that names none.
     ///
     /// # Errors
     /// 422 with a pointer to what is wrong.
     pub(super) fn order(&self, app: &App, usual: u32) -> ApiResult<Order> {
-        let reason = reason(self.reason.as_deref())?;
-        let rate = self.rate_per_s.map_or(Ok(usual), |asked| rate(app, asked))?;
-        let select = self.select.select(app)?;
+        let reason = match &self.reason {
+            // Nothing is kept of a look, so it needs no why.
+            None if self.dry_run => Text::default(),
+            sent => wire::why(sent.as_deref())?,
+        };
+        let most = app.ledger.published().hub_policy.replays_per_second;
+        let rate = self.rate_per_s.map_or(Ok(usual.min(most)), |asked| rate(app, asked))?;
+        let patch = self.payload_patch.map(patch).transpose()?;
+        let usual = if patch.is_some() { &MADE_ANEW[..] } else { &ACTED_ON[..] };
+        let select = self.select.select(app, usual)?;
+        let sent_back = |state: &StatusKind| ACTED_ON.contains(state) && !MADE_ANEW.contains(state);
+        if let Some(state) = select.states.iter().find(|state| patch.is_some() && sent_back(state)) {
+            let what = format!("is for what is made anew; what is {} goes back as it is", state.name());
+            return Err(ApiError::field("/payload_patch", what));
+        }
         let told = told(&select)?;
-        Ok(Order { told, select, rate, reason, word: word(Some(self.include_ambiguous)) })
+        Ok(Order { told, select, rate, reason, word: word(Some(self.include_ambiguous)), patch })
+    }
+}
+
+/// A patch within its bounds.
+fn patch(patch: &RawValue) -> ApiResult<Arc<[u8]>> {
+    let text = patch.get();
+    let bad = |what: String| Err(ApiError::field("/payload_patch", what));
+    // Before it is taken apart: a long one costs as much as somebody likes.
+    if text.len() > MAX_PATCH {
+        return bad(format!("has {} bytes, more than {MAX_PATCH}", text.len()));
+    }
+    let deep = depth(text.as_bytes()).map_err(|error| ApiError::field("/payload_patch", error.to_string()))?;
+    match deep {
+        0 => bad("is no object: a merge patch names the members that change".to_owned()),
+        _ if deep > MAX_PATCH_DEPTH => bad(format!("nests more than {MAX_PATCH_DEPTH} objects")),
+        _ if text.bytes().filter(|byte| !byte.is_ascii_whitespace()).eq(*b"{}") => bad("changes nothing".to_owned()),
+        _ => Ok(Arc::from(text.as_bytes())),
     }
 }
 
 impl SelectBody {
-    fn select(&self, app: &App) -> ApiResult<Select> {
+    /// `usual` are the states of one that names tasks and no state.
+    fn select(&self, app: &App, usual: &[StatusKind]) -> ApiResult<Select> {
         let mut faults = Faults::default();
         let states = words("/select/state", self.state.as_deref(), &StatusKind::ALL, StatusKind::name)?;
         let classes =
@@ -182,6 +223,7 @@ impl SelectBody {
                 .map(|(n, v)| ((&**n).into(), (&**v).into()))
                 .collect(),
             classes,
+            codes: self.codes(&mut faults),
             after,
             before,
             tasks: self.named(&mut faults),
@@ -191,9 +233,26 @@ impl SelectBody {
             return Err(ApiError::field("/select", "narrows nothing: name at least one thing that the tasks have"));
         }
         if select.states.is_empty() {
-            select.states = if select.tasks.is_empty() { vec![StatusKind::Orphaned] } else { ACTED_ON.to_vec() };
+            let all = !select.tasks.is_empty() || !usual.contains(&StatusKind::Orphaned);
+            select.states = if all { usual.to_vec() } else { vec![StatusKind::Orphaned] };
         }
         Ok(select)
+    }
+
+    /// Codes of failures, sorted and without doubles. An empty list would widen what it seems to narrow.
+    fn codes(&self, faults: &mut Faults) -> Vec<Text> {
+        const AT: &str = "/select/failure_code";
+        let Some(named) = &self.failure_code else { return Vec::new() };
+        if named.is_empty() || named.len() > MAX_CODES {
+            faults.add(AT, format!("has {}; 1 to {MAX_CODES}", named.len()));
+            return Vec::new();
+        }
+        let codes = named.iter().enumerate();
+        let mut codes: Vec<Text> =
+            codes.filter_map(|(index, code)| faults.text(&format!("{AT}/{index}"), Some(code), MAX_CODE)).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        codes
     }
 
     /// The tasks that are named one by one, sorted and without doubles.
@@ -254,6 +313,8 @@ fn told(select: &Select) -> ApiResult<Text> {
     put("label", (!labels.is_empty()).then(|| json!(labels)));
     let classes: Value = select.classes.iter().map(|class| class.name()).collect();
     put("failure_class", (!select.classes.is_empty()).then_some(classes));
+    let codes: Value = select.codes.iter().map(|code| &**code).collect();
+    put("failure_code", (!select.codes.is_empty()).then_some(codes));
     put("submitted_after", select.after.map(|at| at.to_string().into()));
     put("submitted_before", select.before.map(|at| at.to_string().into()));
     put("reach_ids", (!select.tasks.is_empty()).then(|| ids_told(&select.tasks)));
@@ -274,6 +335,17 @@ fn ids_told(tasks: &[ReachId]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_patch_is_measured_before_it_is_taken_apart() {
+        let raw = |text: String| RawValue::from_string(text).unwrap();
+        let long = raw(format!(r#"{{"\ud800":"{}"}}"#, "x".repeat(MAX_PATCH)));
+        assert!(patch(&long).unwrap_err().detail().contains("more than 65536"));
+        let half = raw(r#"{"\ud800":1}"#.to_owned());
+        assert!(!patch(&half).unwrap_err().detail().contains("more than"));
+        let deep = raw(format!("{}1{}", r#"{"a":"#.repeat(17), "}".repeat(17)));
+        assert!(patch(&deep).unwrap_err().detail().contains("16 objects"));
+    }
 
     #[test]
     fn what_was_asked_is_told_in_one_form_and_fits_an_event_however_many_tasks_it_names() {

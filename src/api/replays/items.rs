@@ -9,24 +9,27 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::extract::{Caller, Id, Json, Query};
 use crate::api::list::{position, word};
 use crate::api::wire::{Cursor, page_size};
-use crate::ledger::ids::ReplayId;
+use crate::ledger::ids::{ReachId, ReplayId};
 use crate::ledger::machine::access::Scope;
-use crate::ledger::machine::replay::{ItemOutcome, Replay};
+use crate::ledger::machine::replay::{Ended, ItemOutcome, Replay, ReplayPhase};
+use crate::ledger::machine::task::Task;
 use crate::ledger::store::BodyKey;
-use crate::recovery::list::{PlanItem, decode};
+use crate::recovery::list::{NoList, PlanItem, decode};
 
 use super::view::action;
 use super::visible;
 
 /// Outcomes that the list can be narrowed to.
-const OUTCOMES: [&str; 4] = ["pending", "replayed", "redriven", "skipped"];
+const OUTCOMES: [&str; 5] = ["pending", "replayed", "redriven", "skipped", CANCELLED];
+/// What is left of a plan that was called off.
+const CANCELLED: &str = "cancelled";
 
 /// Which items.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ItemsQuery {
-    /// `pending`, `replayed`, `redriven` or `skipped`.
+    /// `pending`, `replayed`, `redriven`, `skipped` or `cancelled`.
     outcome: Option<String>,
     /// Items in a page, 1 to 500; 50 by default.
     limit: Option<usize>,
@@ -43,7 +46,7 @@ pub(super) struct ItemView {
     reach_id: String,
     /// `replay` or `redrive`.
     action: &'static str,
-    /// `pending`, `replayed`, `redriven` or `skipped`.
+    /// `pending`, `replayed`, `redriven` or `skipped`; `cancelled`: it was pending when the plan was called off.
     outcome: &'static str,
     /// Why it was left alone.
     skipped: Option<&'static str>,
@@ -54,17 +57,17 @@ pub(super) struct ItemView {
 }
 
 impl ItemView {
-    fn new(replay: ReplayId, index: u32, (item, outcome): (&PlanItem, ItemOutcome)) -> Self {
+    fn new(replay: &Replay, index: u32, (item, outcome): (&PlanItem, ItemOutcome)) -> Self {
         let (skipped, redriven_as) = match outcome {
             ItemOutcome::Pending | ItemOutcome::Replayed => (None, None),
-            ItemOutcome::Redriven => (None, Some(replay.successor(item.task).to_string())),
+            ItemOutcome::Redriven => (None, Some(replay.id.successor(item.task).to_string())),
             ItemOutcome::Skipped(skip) => (Some(skip.name()), None),
         };
         Self {
             index,
             reach_id: item.task.to_string(),
             action: action(item.action),
-            outcome: outcome.name(),
+            outcome: name(replay, outcome),
             skipped,
             redriven_as,
             state: None,
@@ -72,14 +75,15 @@ impl ItemView {
     }
 }
 
-/// How the task stands that does the item's work now.
-async fn state_of(
-    app: &App,
-    replay: ReplayId,
-    (item, outcome): (&PlanItem, ItemOutcome),
-) -> ApiResult<Option<&'static str>> {
-    let task = if outcome == ItemOutcome::Redriven { replay.successor(item.task) } else { item.task };
-    Ok(app.ledger.task(task).await?.map(|task| task.status.kind().name()))
+/// What became of an item, in a word.
+fn name(replay: &Replay, outcome: ItemOutcome) -> &'static str {
+    let is_called_off = replay.phase == ReplayPhase::Finished(Ended::Cancelled);
+    if is_called_off && outcome == ItemOutcome::Pending { CANCELLED } else { outcome.name() }
+}
+
+/// The task that does an item's work now.
+fn worker(replay: ReplayId, (item, outcome): (&PlanItem, ItemOutcome)) -> ReachId {
+    if outcome == ItemOutcome::Redriven { replay.successor(item.task) } else { item.task }
 }
 
 /// One page of them.
@@ -113,20 +117,28 @@ pub(super) async fn list_items(
     let replay = visible(&app, &caller, id).await?;
     let list = list_of(&app, &replay).await?;
     let all = (0_u32..).zip(list.iter().zip(&replay.outcomes));
-    let asked = all.filter(|(index, (_, outcome))| *index >= from && wanted.is_none_or(|name| outcome.name() == name));
+    let asked = all.filter(|(index, (_, outcome))| {
+        *index >= from && wanted.is_none_or(|wanted| name(&replay, **outcome) == wanted)
+    });
     let mut asked = asked.map(|(index, (item, outcome))| (index, (item, *outcome)));
-    let mut items = Vec::new();
-    for (index, item) in asked.by_ref().take(limit) {
-        items.push(ItemView { state: state_of(&app, id, item).await?, ..ItemView::new(id, index, item) });
-    }
+    let page: Vec<_> = asked.by_ref().take(limit).collect();
+    let tasks = app.ledger.tasks(page.iter().map(|(_, item)| worker(id, *item)).collect()).await?;
+    let state = |task: Option<Task>| task.map(|task| task.status.kind().name());
+    let view = |((index, item), task)| ItemView { state: state(task), ..ItemView::new(&replay, index, item) };
+    let items = page.into_iter().zip(tasks).map(view).collect();
     let next_cursor = asked.next().map(|(index, _)| cursor.after(&index.to_string()));
     Ok(Json(ItemsPage { items, next_cursor }))
 }
 
 /// The list that the plan's event names.
-async fn list_of(app: &App, replay: &Replay) -> ApiResult<Vec<PlanItem>> {
+pub(super) async fn list_of(app: &App, replay: &Replay) -> ApiResult<Vec<PlanItem>> {
+    read(app, replay, decode).await
+}
+
+/// What that list says.
+pub(super) async fn read<T>(app: &App, replay: &Replay, how: fn(&[u8]) -> Result<T, NoList>) -> ApiResult<T> {
     let body = app.ledger.body(BodyKey::list_of(replay.id)).await?;
-    let list = body.filter(|body| body.digest() == replay.list.digest).and_then(|body| decode(&body.bytes).ok());
+    let list = body.filter(|body| body.digest() == replay.list.digest).and_then(|body| how(&body.bytes).ok());
     list.ok_or_else(|| {
         tracing::error!(replay = %replay.id, "the list of a replay plan is missing or damaged");
         ApiError::unreadable()

@@ -4,10 +4,15 @@
 //! then on it is the ledger's; the planner of recovery gives each item its turn.
 
 mod body;
+mod fit;
+mod hints;
 mod items;
+pub(in crate::api) mod patches;
+mod plan;
 mod redrive;
+mod sample;
 mod select;
-mod span;
+pub(super) mod span;
 pub(in crate::api) mod turn;
 mod view;
 
@@ -15,38 +20,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::{HeaderValue, LOCATION};
-use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use tokio::sync::watch;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::handle::{Intake, Published, Refusal, Released, Unavailable};
-use crate::ledger::ids::{Namespace, ReplayId};
+use crate::ledger::handle::{Published, Receipt, Refusal, Unavailable};
+use crate::ledger::ids::{Capability, Namespace, ReplayId};
 use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::command::Command;
 use crate::ledger::machine::decision::Rejection;
-use crate::ledger::machine::replay::order::{ReplayOrder, ReplayWord};
+use crate::ledger::machine::replay::order::ReplayWord;
 use crate::ledger::machine::replay::{Ended, Replay, ReplayPhase};
-use crate::ledger::store::BodyKey;
 use crate::recovery::Recovery;
-use crate::recovery::list::encode;
 use crate::recovery::plans::Waiting;
-use crate::recovery::select::Select;
 
 use super::App;
-use super::error::{ApiError, ApiResult, Code, Thing};
+use super::error::{ApiError, ApiResult, Thing};
 use super::extract::{Caller, Id, Json, MaybeJson, NoQuery, Query, outside};
-use super::list::{Filter, position, word};
-use super::submit::{draw_id, salted};
+use super::list::{position, word};
 use super::wire::{Cursor, Page, page_size, reason};
 
-use body::{Order, PlanBody, RateBody, WhyBody};
-use select::Selection;
-use view::{DryRunView, ReplayView};
+use body::{RateBody, WhyBody};
+use view::ReplayView;
 
 /// The longest wait for a change.
 const MAX_WAIT_MS: u64 = 60_000;
@@ -66,7 +63,7 @@ const PHASES: [ReplayPhase; 4] = [
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(plan_replay, list_replays))
+        .routes(routes!(plan::plan_replay, list_replays))
         .routes(routes!(get_replay, change_rate))
         .routes(routes!(items::list_items))
         .routes(routes!(pause_replay))
@@ -81,90 +78,19 @@ async fn visible(app: &App, caller: &Caller, id: ReplayId) -> ApiResult<Replay> 
     replay.filter(|replay| replay.namespace == caller.namespace).ok_or_else(|| ApiError::not_found(Thing::Replay, id))
 }
 
-/// The plan as it is shown, with what it waits for.
-async fn shown(app: &App, replay: &Replay, released: Option<Released>) -> ApiResult<ReplayView> {
+/// The plan as it is shown by itself, with what it waits for, and its patch to those who may read payloads.
+async fn shown(app: &App, caller: &Caller, replay: &Replay, receipt: Option<Receipt>) -> ApiResult<ReplayView> {
     let id = replay.id;
     let question = move |state: &Ledgered, recovery: &Recovery| recovery.waiting_for(state, id);
     let waiting = app.ledger.ask_planner(question).await?.flatten();
-    let receipt = released.and_then(|released| released.receipt).map(Into::into);
-    Ok(ReplayView::new(replay, receipt).waiting_for(waiting))
+    let patch = if caller.require(Scope::Read).is_ok() { patches::patch_of(app, replay).await } else { None };
+    let view = ReplayView::new(replay, receipt.map(Into::into)).at_most(most(app));
+    Ok(view.waiting_for(waiting).patched_by(patch.as_deref()))
 }
 
-/// Plans a replay: everything that the selection picks and that can be replayed or redriven, at a rate.
-///
-/// What was picked is frozen; each item is looked at again at its turn, and left alone if it has moved on. With
-/// `dry_run` it only says what it would do.
-#[utoipa::path(
-    post, path = "/v1/replays", tag = "replays", request_body = PlanBody,
-    responses(
-        (status = 202, body = ReplayView),
-        (status = 200, body = DryRunView, description = "With `dry_run`: what the plan would do; nothing is kept"),
-    )
-)]
-async fn plan_replay(
-    State(app): State<App>,
-    caller: Caller,
-    NoQuery: NoQuery,
-    Json(body): Json<PlanBody>,
-) -> ApiResult<Response> {
-    caller.require(Scope::Operate)?;
-    let usual = app.ledger.published().policies.of(&caller.namespace).replays_per_second;
-    let order = body.order(&app, usual)?;
-    may_select(&caller, &order.select)?;
-    let filter = Filter { namespace: caller.namespace.clone(), select: order.select.clone() };
-    let selection = select::select(&app, filter, order.word).await?;
-    if body.dry_run {
-        return Ok(Json(DryRunView::new(&selection, &order)).into_response());
-    }
-    let (replay, released) = freeze(&app, &caller, &selection, order).await?;
-    let planned = visible(&app, &caller, replay).await?;
-    let view = shown(&app, &planned, Some(released)).await?;
-    let location = HeaderValue::try_from(format!("/v1/replays/{replay}")).ok();
-    let mut response = (StatusCode::ACCEPTED, Json(view)).into_response();
-    response.headers_mut().extend(location.map(|value| (LOCATION, value)));
-    Ok(response)
-}
-
-/// Refuses a selection beyond the capabilities that the token is limited to.
-fn may_select(caller: &Caller, select: &Select) -> ApiResult<()> {
-    match &select.capability {
-        Some(capability) => caller.may_call(capability),
-        None if caller.bearer().is_limited() => {
-            let detail = "this token is limited to some capabilities: name one of them";
-            Err(ApiError::new(Code::CapabilityNotAllowed, detail).at("/select/capability", "is missing"))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Writes the list down and makes the plan of it.
-async fn freeze(app: &App, caller: &Caller, selection: &Selection, order: Order) -> ApiResult<(ReplayId, Released)> {
-    let list = selection.list();
-    if list.is_empty() {
-        return Err(nothing(selection));
-    }
-    let replay = ReplayId(draw_id());
-    let (named, kept) = salted(&encode(&list))?;
-    let command = Command::PlanReplay(Box::new(ReplayOrder {
-        replay,
-        select: order.told,
-        reason: order.reason,
-        rate: order.rate,
-        may_have_run: order.word,
-        total: u32::try_from(list.len()).unwrap_or(u32::MAX),
-        list: named,
-        position: selection.position,
-    }));
-    let bodies = vec![(BodyKey::list_of(replay), kept)];
-    let released = app.ledger.propose(Intake { proposal: caller.proposal(command), bodies }).await?;
-    Ok((replay, released))
-}
-
-/// The refusal of a plan over nothing, with what it would have left alone.
-fn nothing(selection: &Selection) -> ApiError {
-    let skipped: serde_json::Map<String, serde_json::Value> =
-        selection.skipped.iter().map(|(skip, count)| (skip.name().to_owned(), (*count).into())).collect();
-    ApiError::from(Rejection::ReplayEmpty).at("/select", "picks nothing that can be replayed").fact("skipped", skipped)
+/// What the whole hub replays a second.
+fn most(app: &App) -> u32 {
+    app.ledger.published().hub_policy.replays_per_second
 }
 
 /// Which plans.
@@ -223,13 +149,15 @@ async fn list_replays(
     };
     let cursor = Cursor::over("replays", &format!("{} {wanted:?}", caller.namespace));
     let mut position: Option<ReplayId> = position(&cursor, query.cursor.as_deref())?;
+    let most = most(&app);
     let mut items = Vec::new();
     for _ in 0..ROUNDS {
         let (namespace, from) = (caller.namespace.clone(), position);
         // The state first: one that ends in between is seen twice, never missed.
         let question = move |state: &Ledgered, recovery: &Recovery| open((state, recovery), &namespace, from);
         let (live, live_to) = app.ledger.ask_planner(question).await?.ok_or(Unavailable::Starting)?;
-        let view = |(replay, waiting): Open| (replay.id, ReplayView::new(&replay, None).waiting_for(waiting));
+        let view =
+            |(replay, waiting): Open| (replay.id, ReplayView::new(&replay, None).at_most(most).waiting_for(waiting));
         let live = live.into_iter().map(view).collect();
         let rows = app.ledger.ended_replays(caller.namespace.clone(), position, LOOK).await?;
         let rows_to = if rows.len() < LOOK { None } else { rows.last().map(|replay| replay.id) };
@@ -304,7 +232,7 @@ async fn get_replay(
         }
         replay = visible(&app, &caller, id).await?;
     }
-    Ok(Json(shown(&app, &replay, None).await?))
+    Ok(Json(shown(&app, &caller, &replay, None).await?))
 }
 
 /// Waits until the plan is no longer as it was seen, or the hub goes down.
@@ -331,11 +259,24 @@ async fn steer(app: &App, caller: &Caller, id: ReplayId, word: ReplayWord) -> Ap
     let verdict = app.ledger.propose(caller.proposal(command)).await;
     let replay = visible(app, caller, id).await;
     match verdict {
-        Ok(released) => Ok(Json(shown(app, &replay?, Some(released)).await?)),
+        Ok(released) => Ok(Json(shown(app, caller, &replay?, released.receipt).await?.steered())),
         // One that has left memory takes no word either.
         Err(Refusal::Rejected(Rejection::ReplayUnknown)) => Err(Rejection::ReplayEnded { phase: replay?.phase }.into()),
         Err(refusal) => Err(refusal.into()),
     }
+}
+
+/// Refuses to let a plan send items, or at another rate, to whoever may not have made it. To stop one is everybody's.
+async fn may_set_going(app: &App, caller: &Caller, id: ReplayId) -> ApiResult<()> {
+    caller.require(Scope::Operate)?;
+    let select: OfCapability = serde_json::from_str(&visible(app, caller, id).await?.select).unwrap_or_default();
+    plan::may_select(caller, select.capability.as_ref())
+}
+
+/// What a plan's frozen selection says of its right. Without a capability it is over all of them.
+#[derive(Debug, Default, Deserialize)]
+struct OfCapability {
+    capability: Option<Capability>,
 }
 
 /// Lets no more items go until it is resumed.
@@ -354,18 +295,21 @@ async fn pause_replay(
     steer(&app, &caller, id, ReplayWord::Pause { reason }).await
 }
 
-/// Lets its items go on.
+/// Lets its items go on. A token that is limited to capabilities may do so with plans over one of them alone.
 #[utoipa::path(
     post, path = "/v1/replays/{replay_id}/resume", tag = "replays", params(("replay_id" = String, Path)),
-    responses((status = 200, body = ReplayView))
+    request_body = WhyBody, responses((status = 200, body = ReplayView))
 )]
 async fn resume_replay(
     State(app): State<App>,
     caller: Caller,
     Id(id): Id<ReplayId>,
     NoQuery: NoQuery,
+    MaybeJson(why): MaybeJson<WhyBody>,
 ) -> ApiResult<Json<ReplayView>> {
-    steer(&app, &caller, id, ReplayWord::Resume).await
+    let reason = reason("/reason", why.reason.as_deref())?;
+    may_set_going(&app, &caller, id).await?;
+    steer(&app, &caller, id, ReplayWord::Resume { reason }).await
 }
 
 /// Calls the rest off. What went is not called back.
@@ -384,7 +328,7 @@ async fn cancel_replay(
     steer(&app, &caller, id, ReplayWord::Cancel { reason }).await
 }
 
-/// Makes it faster or slower.
+/// Makes it faster or slower. A token that is limited to capabilities may do so with plans over one of them alone.
 #[utoipa::path(
     patch, path = "/v1/replays/{replay_id}", operation_id = "change_replay", tag = "replays",
     params(("replay_id" = String, Path)), request_body = RateBody, responses((status = 200, body = ReplayView))
@@ -398,5 +342,6 @@ async fn change_rate(
 ) -> ApiResult<Json<ReplayView>> {
     caller.require(Scope::Operate)?;
     let rate = body::rate(&app, body.rate_per_s)?;
+    may_set_going(&app, &caller, id).await?;
     steer(&app, &caller, id, ReplayWord::Rate { rate }).await
 }

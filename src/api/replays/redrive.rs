@@ -13,14 +13,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::api::App;
+use crate::api::departures;
 use crate::api::error::{ApiResult, Thing};
 use crate::api::extract::{Caller, Id, Json, JsonBytes, NoQuery, parse};
 use crate::api::render::body_key;
-use crate::api::schemas;
+use crate::api::schemas::{self, Sight};
 use crate::api::submission::{MAX_PAYLOAD, Unfit};
 use crate::api::submit::{self, draw_id, salted, unexpected};
 use crate::api::tasks::{Moved, moved, visible};
-use crate::api::wire::ReceiptBody;
+use crate::api::wire::{ReceiptBody, why};
 use crate::ledger::handle::{Intake, Refusal};
 use crate::ledger::ids::ReachId;
 use crate::ledger::machine::access::Scope;
@@ -29,9 +30,13 @@ use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::replay::order::{Correction, RedriveOrder};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::resolve::Resolution;
+use crate::ledger::machine::task::spec::SchemaVerdicts;
+use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::store::{Body, BodyKey, BodyKind};
 
-use super::body::{reason, word};
+use super::body::word;
+use super::fit::Held;
+use super::sample::raw;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(redrive_task)).routes(routes!(resolve_task))
@@ -47,7 +52,8 @@ struct RedriveBody<'a> {
     reason: Option<Cow<'a, str>>,
     /// Also if it may have run and is not idempotent.
     include_ambiguous: Option<bool>,
-    /// Another payload: any JSON of up to 1 MiB. Without it the first one goes again.
+    /// Another payload: any JSON of up to 1 MiB. Without it the first one goes again. Either is checked as a
+    /// submission's is.
     #[serde(borrow)]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<&'a RawValue>,
@@ -80,15 +86,15 @@ async fn redrive_task(
 ) -> ApiResult<Response> {
     caller.require(Scope::Operate)?;
     let body: RedriveBody<'_> = parse(&bytes)?;
-    let reason = reason(body.reason.as_deref())?;
+    let reason = why(body.reason.as_deref())?;
     let task = visible(&app, &caller, id).await?;
     caller.may_call(&task.spec.capability)?;
     let successor = ReachId(draw_id());
-    let (correction, bodies) = match body.payload {
-        None => (None, Vec::new()),
+    let (correction, schemas, bodies) = match body.payload {
+        None => (None, as_it_is(&app, &caller, &task).await?, Vec::new()),
         Some(payload) => {
             let (correction, kept) = corrected(&app, &caller, &task, (payload, successor)).await?;
-            (Some(correction), vec![kept])
+            (Some(correction), None, vec![kept])
         }
     };
     let order = RedriveOrder {
@@ -96,12 +102,15 @@ async fn redrive_task(
         successor,
         may_have_run: word(body.include_ambiguous),
         correction,
+        schemas,
         reason,
         before: None,
     };
     let proposal = caller.proposal(Command::RedriveTask(Box::new(order)));
-    let released = app.ledger.propose(Intake { proposal, bodies }).await;
-    let released = released.map_err(|refusal| submit::refused(&app, &caller, refusal).named(Thing::Task, id))?;
+    let released = match app.ledger.propose(Intake { proposal, bodies }).await {
+        Ok(released) => released,
+        Err(refusal) => return Err(departures::refused(&app, &caller, refusal).await.named(Thing::Task, id)),
+    };
     let Answer::Task { state } = released.answer else { return Err(unexpected(&released.answer)) };
     let view = RedrivenView {
         reach_id: successor.to_string(),
@@ -127,10 +136,35 @@ async fn corrected(
     }
     let (verdicts, complaints) = submit::held_against_offers(app, caller, &task.spec.capability, Some(payload)).await?;
     if let Some(complaints) = complaints {
-        return Err(schemas::refusal(&complaints));
+        return Err(schemas::refusal(&complaints, Sight::Payload));
     }
     let (named, kept) = salted(payload.get().as_bytes())?;
     Ok((Correction { payload: named, schemas: verdicts }, (body_key(successor, BodyKind::Payload, 0), kept)))
+}
+
+/// The first payload again, held against what is offered now as a submission's is. What can't be made anew anyway is
+/// told so by the core.
+async fn as_it_is(app: &App, caller: &Caller, task: &Task) -> ApiResult<Option<SchemaVerdicts>> {
+    let kind = task.status.kind();
+    if !matches!(kind, StatusKind::Failed | StatusKind::DeadLetter | StatusKind::Expired) {
+        return Ok(None);
+    }
+    let payload = match Held::by(task) {
+        Held::Reference => return Ok(None),
+        Held::Nothing => None,
+        Held::Inline => match app.ledger.body(body_key(task.id(), BodyKind::Payload, 0)).await? {
+            Some(body) => raw(&body.bytes),
+            None => return Ok(None),
+        },
+    };
+    let capability = &task.spec.capability;
+    let (verdicts, complaints) = submit::held_against_offers(app, caller, capability, payload.as_deref()).await?;
+    let Some(complaints) = complaints else { return Ok(Some(verdicts)) };
+    let kin = app.ledger.kin_of(std::slice::from_ref(task)).await?;
+    match kin.first().and_then(|kin| kin.redriven_as) {
+        Some(successor) => Err(Rejection::AlreadyRedriven { successor }.into()),
+        None => Err(schemas::refusal(&complaints, Sight::of(caller))),
+    }
 }
 
 /// What becomes of a task that waits for a word.
@@ -177,7 +211,7 @@ async fn resolve_task(
     Json(body): Json<ResolveBody>,
 ) -> ApiResult<Json<Moved>> {
     caller.require(Scope::Operate)?;
-    let reason = reason(body.reason.as_deref())?;
+    let reason = why(body.reason.as_deref())?;
     let task = visible(&app, &caller, id).await?;
     caller.may_call(&task.spec.capability)?;
     let command = Command::ResolveTask { task: id, resolution: body.resolution.into(), reason };

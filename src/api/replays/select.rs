@@ -5,21 +5,26 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::api::App;
 use crate::api::error::ApiResult;
 use crate::api::list::{Filter, LOOK_FINISHED, LOOK_LIVE};
 use crate::ledger::ids::{Capability, ReachId, Seq, SessionId};
+use crate::ledger::last_failure::Trail;
 use crate::ledger::machine::State;
 use crate::ledger::machine::decision::Rejection;
 use crate::ledger::machine::replay::{ItemAction, MAX_ITEMS, MayHaveRun, Skip};
+use crate::ledger::machine::task::spec::SchemaVerdicts;
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{FailureClass, Task};
 use crate::ledger::time::Timestamp;
 use crate::recovery::list::{PlanItem, group_of};
-use crate::recovery::select::judge;
+use crate::recovery::select::{Pick, judge};
 
+use super::fit::{Held, Shared};
 use super::span;
+use super::turn::Turn;
 
 /// One task that the plan would act on.
 #[derive(Debug, Clone)]
@@ -31,6 +36,10 @@ pub(super) struct Found {
     pub(super) capability: Capability,
     pub(super) session: Option<SessionId>,
     pub(super) submitted_at: Timestamp,
+    /// What it has as its payload.
+    pub(super) held: Held,
+    /// What is known of its payload.
+    pub(super) known: Arc<SchemaVerdicts>,
     /// Its place in the order.
     first: Option<Seq>,
 }
@@ -42,6 +51,8 @@ pub(super) struct Selection {
     pub(super) items: Vec<Found>,
     /// What it would leave alone, by reason.
     pub(super) skipped: BTreeMap<Skip, u32>,
+    /// Those that were named one by one and are not there.
+    pub(super) unknown: Vec<ReachId>,
     /// Picked ones that may have run and are not idempotent, left alone or not.
     pub(super) ambiguous: u32,
     /// The last event that the selection is sure to have seen.
@@ -74,7 +85,10 @@ struct Making {
     word: MayHaveRun,
     found: BTreeMap<ReachId, Found>,
     skipped: BTreeMap<Skip, u32>,
+    unknown: Vec<ReachId>,
     ambiguous: u32,
+    /// Verdicts that tasks share.
+    known: Shared,
     /// What the look at memory said.
     early: BTreeMap<ReachId, Early>,
 }
@@ -100,17 +114,18 @@ fn seen(task: &Task, word: MayHaveRun) -> Seen {
         capability: task.spec.capability.clone(),
         session: task.spec.session.clone(),
         submitted_at: task.submitted_at,
+        held: Held::by(task),
+        known: Arc::new(task.schemas.clone()),
         first: task.seqs.first().copied(),
     });
     Seen { verdict, may_have_run: judge(task, MayHaveRun::Skip) == Err(Skip::MayHaveRun) }
 }
 
-/// Looks for all that the filter picks.
+/// Looks for all that the filter picks, in a turn of its namespace.
 ///
 /// # Errors
-/// 422 `replay-too-large` as soon as there are too many; 503 `busy` while others look.
-pub(super) async fn select(app: &App, filter: Filter, word: MayHaveRun) -> ApiResult<Selection> {
-    let _turn = app.selections.take(&filter.namespace).await?;
+/// 422 `replay-too-large` as soon as there are too many.
+pub(super) async fn select((app, _turn): (&App, &Turn), filter: Filter, word: MayHaveRun) -> ApiResult<Selection> {
     let position = app.ledger.published().seq;
     let mut making = Making::new(filter, word);
     if making.filter.select.tasks.is_empty() {
@@ -119,21 +134,24 @@ pub(super) async fn select(app: &App, filter: Filter, word: MayHaveRun) -> ApiRe
     } else {
         making.look_up(app).await?;
     }
-    let mut items: Vec<Found> = making.found.into_values().collect();
+    let mut items: Vec<Found> = std::mem::take(&mut making.found).into_values().collect();
     items.sort_by_key(|found| (found.first, found.task));
-    Ok(Selection { items, skipped: making.skipped, ambiguous: making.ambiguous, position })
+    let Making { skipped, unknown, ambiguous, .. } = making;
+    Ok(Selection { items, skipped, unknown, ambiguous, position })
 }
 
 impl Making {
-    const fn new(filter: Filter, word: MayHaveRun) -> Self {
-        Self { filter, word, found: BTreeMap::new(), skipped: BTreeMap::new(), ambiguous: 0, early: BTreeMap::new() }
+    fn new(filter: Filter, word: MayHaveRun) -> Self {
+        let (found, skipped, early) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { filter, word, found, skipped, unknown: Vec::new(), ambiguous: 0, known: Shared::default(), early }
     }
 
     fn put(&mut self, id: ReachId, seen: Seen) -> ApiResult<()> {
         self.take_back(id);
         self.ambiguous += u32::from(seen.may_have_run);
         match seen.verdict {
-            Ok(found) => {
+            Ok(mut found) => {
+                found.known = self.known.share(found.known);
                 self.found.insert(id, found);
             }
             Err(skip) => self.skip(skip),
@@ -176,6 +194,13 @@ impl Making {
             for (id, seen) in page.seen {
                 self.put_live(id, seen)?;
             }
+            let trails = page.asked.iter().map(|(task, _)| Trail::of(task)).collect();
+            let last = app.ledger.last_failures(trails).await?;
+            for ((task, seen), last) in page.asked.into_iter().zip(last) {
+                if self.filter.select.fits_failures(&task, last.as_ref().map(|last| &last.failure)) {
+                    self.put_live(task.id(), seen)?;
+                }
+            }
             match page.looked_to {
                 Some(last) => from = Bound::Excluded(last),
                 None => return Ok(()),
@@ -196,7 +221,7 @@ impl Making {
             let rows = app.ledger.finished(namespace, of_rows, before, LOOK_FINISHED).await?;
             before = rows.last().map(Task::id);
             let is_last = rows.len() < LOOK_FINISHED || before.is_some_and(|last| span.is_behind(last));
-            let picked: Vec<Task> = rows.into_iter().filter(|task| self.filter.picks(task)).collect();
+            let picked = self.filter.picked(&app.ledger, rows).await?;
             self.look_at_ended(app, picked).await?;
             if is_last {
                 return Ok(());
@@ -210,15 +235,22 @@ impl Making {
         for some in named.chunks(LOOK_FINISHED) {
             let tasks = app.ledger.tasks(some.to_vec()).await?;
             let mut there = Vec::with_capacity(tasks.len());
-            for task in tasks {
+            for (id, task) in some.iter().zip(tasks) {
                 // A foreign one looks like one that does not exist (N1).
                 match task.filter(|task| task.namespace == self.filter.namespace) {
-                    None => self.skip(Skip::Unknown),
-                    Some(task) if !self.filter.picks(&task) => self.skip(Skip::NotApplicable),
+                    None => {
+                        self.skip(Skip::Unknown);
+                        self.unknown.push(*id);
+                    }
                     Some(task) => there.push(task),
                 }
             }
-            self.look_at_ended(app, there).await?;
+            let all = there.len();
+            let picked = self.filter.picked(&app.ledger, there).await?;
+            for _ in picked.len()..all {
+                self.skip(Skip::NotApplicable);
+            }
+            self.look_at_ended(app, picked).await?;
         }
         Ok(())
     }
@@ -240,18 +272,22 @@ impl Making {
 /// Some tasks in memory, and how far was looked: `None` when nothing is left.
 struct Page {
     seen: Vec<(ReachId, Seen)>,
+    /// Those that are picked if the failure of their last attempt fits.
+    asked: Vec<(Arc<Task>, Seen)>,
     looked_to: Option<ReachId>,
 }
 
 fn live(state: &State, filter: &Filter, word: MayHaveRun, from: Bound<ReachId>) -> Page {
-    let mut page = Page { seen: Vec::new(), looked_to: None };
+    let mut page = Page { seen: Vec::new(), asked: Vec::new(), looked_to: None };
+    let as_seen = |task: &Task| match state.redriven_as(task.id()) {
+        Some(_) => Seen { verdict: Err(Skip::AlreadyRedriven), may_have_run: false },
+        None => seen(task, word),
+    };
     for (looked, (id, task)) in state.tasks().range((from, Bound::Unbounded)).enumerate() {
-        if filter.picks(task) {
-            let seen = match state.redriven_as(*id) {
-                Some(_) => Seen { verdict: Err(Skip::AlreadyRedriven), may_have_run: false },
-                None => seen(task, word),
-            };
-            page.seen.push((*id, seen));
+        match filter.pick(task) {
+            Pick::Yes => page.seen.push((*id, as_seen(task))),
+            Pick::ByItsLastAttempt => page.asked.push((Arc::clone(task), as_seen(task))),
+            Pick::No => {}
         }
         if looked + 1 >= LOOK_LIVE {
             page.looked_to = Some(*id);

@@ -20,16 +20,16 @@ const PAGES: usize = 12;
 
 /// The ids of a selection's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
+pub(in crate::api) struct Span {
     /// All of them are below this one.
-    pub(super) below: Option<ReachId>,
+    pub(in crate::api) below: Option<ReachId>,
     /// None of them was drawn before this moment of the wall clock.
     since: Option<u64>,
 }
 
 impl Span {
     /// Is this row, and so every later one in the order of ids, out of it?
-    pub(super) fn is_behind(&self, id: ReachId) -> bool {
+    pub(in crate::api) fn is_behind(&self, id: ReachId) -> bool {
         self.since.is_some_and(|since| drawn_at(id.0) < since)
     }
 }
@@ -61,7 +61,7 @@ fn span((after, before): (Option<Timestamp>, Option<Timestamp>), offset: i64, ol
 ///
 /// # Errors
 /// 503 when the hub or its disk does not answer.
-pub(super) async fn of(app: &App, filter: &Filter) -> ApiResult<Span> {
+pub(in crate::api) async fn of(app: &App, filter: &Filter) -> ApiResult<Span> {
     let (after, before) = (filter.select.after, filter.select.before);
     let offset = app.ledger.published().wall_offset;
     let Some(since) = after else { return Ok(span((None, before), offset, None)) };

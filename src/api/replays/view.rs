@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::api::agents::breakers::InTheWay;
 use crate::api::render;
 use crate::api::wire::ReceiptBody;
-use crate::ledger::machine::replay::{ItemAction, ItemOutcome, MayHaveRun, Replay, ReplayPhase};
+use crate::ledger::machine::replay::{ItemAction, ItemOutcome, MayHaveRun, Replay, ReplayPhase, Skip};
 use crate::recovery::plans::Waiting;
 
 use super::body::Order;
-use super::select::{Found, Selection};
+use super::fit::Fit;
+use super::hints::{Hint, Overlap};
+use super::sample::{SampleView, raw};
+use super::select::Selection;
 
-/// Items shown as a sample of a dry run.
-const SAMPLE: usize = 10;
 /// In words, for those who read a dry run.
 const ORDER: &str = "by submission; sessions one at a time";
 
@@ -65,6 +68,8 @@ pub(super) struct ReplayView {
     total: u32,
     /// Items whose turn has not come.
     pending: u32,
+    /// Items whose turn did not come before the plan was called off: their tasks are as they were.
+    cancelled: u32,
     /// Items that are back in the queue.
     replayed: u32,
     /// Items that were made anew.
@@ -94,9 +99,18 @@ pub(super) struct ReplayView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     waiting_for: Option<WaitingView>,
-    /// Seconds that the pending items take at least, at its rate; `null` while it waits for tasks whose end nobody knows.
+    /// Seconds that the pending items take at least, at its rate or the whole hub's, whichever is less; `null` while it waits for tasks whose end nobody knows.
     estimate_s: Option<u64>,
-    /// Of the event that this call made, if it made one.
+    /// The merge patch of its items' payloads; in answers about this one plan, to those who sent it and to tokens with
+    /// the scope `read`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = Option<Object>)]
+    payload_patch: Option<Box<RawValue>>,
+    /// The call changed nothing: the plan stood so already. Such a call makes no event, so it has no receipt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    unchanged: bool,
+    /// Of the event that this call made, if it made one; of the first call's, in the answer to a repeat by its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     receipt: Option<ReceiptBody>,
@@ -106,15 +120,16 @@ impl ReplayView {
     /// The view of a plan, with the receipt of what was just done to it.
     pub(super) fn new(replay: &Replay, receipt: Option<ReceiptBody>) -> Self {
         let tally = Tally::of(replay);
-        let left = match replay.phase {
-            ReplayPhase::Planned | ReplayPhase::Running | ReplayPhase::Paused => tally.pending,
-            ReplayPhase::Finished(_) => 0,
+        let (left, cancelled) = match replay.phase {
+            ReplayPhase::Planned | ReplayPhase::Running | ReplayPhase::Paused => (tally.pending, 0),
+            ReplayPhase::Finished(_) => (0, tally.pending),
         };
         Self {
             replay_id: replay.id.to_string(),
             state: replay.phase.name(),
             total: replay.total(),
-            pending: tally.pending,
+            pending: left,
+            cancelled,
             replayed: tally.replayed,
             redriven: tally.redriven,
             skipped: tally.skipped,
@@ -129,8 +144,41 @@ impl ReplayView {
             list_digest: replay.list.digest.to_string(),
             waiting_for: None,
             estimate_s: Some(estimate(left, replay.rate)),
+            payload_patch: None,
+            unchanged: false,
             receipt,
         }
+    }
+
+    /// The view of a plan as it was frozen, whatever became of it since: what whoever ordered it is told (semantics 31).
+    pub(super) fn frozen(replay: Replay, rate: u32, receipt: Option<ReceiptBody>) -> Self {
+        let outcomes = vec![ItemOutcome::Pending; replay.outcomes.len()];
+        let (phase, ended_at) = (ReplayPhase::Running, None);
+        Self::new(&Replay { rate, outcomes, phase, ended_at, ..replay }, receipt)
+    }
+
+    /// The same, with its patch.
+    pub(super) fn patched_by(mut self, patch: Option<&[u8]>) -> Self {
+        self.payload_patch = patch.and_then(raw);
+        self
+    }
+
+    /// The same, with the patch that came with the call.
+    pub(super) fn sent_with(self, patch: Option<&RawValue>) -> Self {
+        self.patched_by(patch.map(|patch| patch.get().as_bytes()))
+    }
+
+    /// The same, on a hub that replays so many a second over all by now: an older plan's rate may be more.
+    pub(super) fn at_most(mut self, most: u32) -> Self {
+        let rate = self.rate_per_s.min(most);
+        self.estimate_s = self.estimate_s.map(|_| estimate(self.pending, rate));
+        self
+    }
+
+    /// The same, as the answer to an operator's word.
+    pub(super) fn steered(mut self) -> Self {
+        self.unchanged = self.receipt.is_none();
+        self
     }
 
     /// The same, with what it waits for.
@@ -143,7 +191,7 @@ impl ReplayView {
     }
 }
 
-/// Seconds at that rate, if nobody else replays beside it; when it was ordered, the hub allowed so much.
+/// Seconds at that rate, if nobody else replays beside it.
 fn estimate(items: u32, rate: u32) -> u64 {
     u64::from(items.div_ceil(rate.max(1)))
 }
@@ -156,31 +204,23 @@ struct SkippedView {
     count: u32,
 }
 
-/// An item of a dry run's sample.
+/// What becomes of the payloads that a plan patches.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ReplaySample)]
-struct SampleView {
-    reach_id: String,
-    state: &'static str,
-    capability: String,
-    /// `replay` or `redrive`.
-    action: &'static str,
-    session_id: Option<String>,
-    #[schema(format = DateTime)]
-    submitted_at: String,
+#[schema(as = ReplayPatch)]
+struct PatchView {
+    /// Items that would be made anew: whoever offers their capability takes them, or nobody is there to refuse.
+    accepted: u32,
+    /// Items that would be left alone; `would_skip` says why.
+    refused: u32,
 }
 
-impl SampleView {
-    fn new(found: &Found) -> Self {
-        Self {
-            reach_id: found.task.to_string(),
-            state: found.state.name(),
-            capability: found.capability.to_string(),
-            action: action(found.action),
-            session_id: found.session.as_ref().map(ToString::to_string),
-            submitted_at: found.submitted_at.to_string(),
-        }
-    }
+/// What was looked up beside the selection.
+pub(super) struct Looked {
+    pub(super) fits: Vec<Fit>,
+    pub(super) sample: Vec<SampleView>,
+    pub(super) open_plans: Vec<Overlap>,
+    pub(super) open_breakers: Vec<InTheWay>,
+    pub(super) hints: Vec<Hint>,
 }
 
 /// What a plan would do, if it were made now.
@@ -204,6 +244,16 @@ pub(super) struct DryRunView {
     ambiguous: u32,
     /// The first items.
     sample: Vec<SampleView>,
+    /// Items that the plan would leave alone at their turn, by reason, as their payloads and today's schemas stand.
+    would_skip: Vec<SkippedView>,
+    /// What today's schemas say of the patched payloads, where there is a patch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    payload_patch: Option<PatchView>,
+    /// Plans that have not ended and have some of these tasks before them.
+    open_plans: Vec<Overlap>,
+    /// Tasks that it names and that are not there; and if it picks nothing at all the names in it that nothing bears.
+    hints: Vec<Hint>,
     /// In which order they go.
     order: &'static str,
     /// Sessions of which several items go, one at a time.
@@ -211,15 +261,30 @@ pub(super) struct DryRunView {
     rate_per_s: u32,
     /// Seconds that the items take at least, at that rate; tasks of one session wait for each other beside it.
     estimate_s: u64,
+    /// Breakers that keep tasks of the items' capabilities from an agent now, at most 100: items that only such agents
+    /// serve wait in the queue until one closes.
+    open_breakers: Vec<InTheWay>,
     /// The last event that the selection is sure to have seen.
     position: u64,
 }
 
+/// What is answered where nothing was made.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = ReplayLookedAt)]
+pub(super) enum LookedAt {
+    /// What a plan would do.
+    Dry(Box<DryRunView>),
+    /// The plan that an earlier call made with the same key.
+    Planned(Box<ReplayView>),
+}
+
 impl DryRunView {
-    pub(super) fn new(selection: &Selection, order: &Order) -> Self {
+    pub(super) fn new(selection: &Selection, order: &Order, looked: Looked) -> Self {
         let items = &selection.items;
         let total = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let skipped = selection.skipped.iter();
+        let would_skip = counted(looked.fits.iter().filter_map(Fit::skip).map(Skip::name));
         Self {
             dry_run: true,
             total,
@@ -228,11 +293,19 @@ impl DryRunView {
             by_action: counted(items.iter().map(|found| action(found.action))),
             skipped: skipped.map(|(skip, count)| SkippedView { reason: skip.name(), count: *count }).collect(),
             ambiguous: selection.ambiguous,
-            sample: items.iter().take(SAMPLE).map(SampleView::new).collect(),
+            sample: looked.sample,
+            would_skip: would_skip.iter().map(|(reason, count)| SkippedView { reason, count: *count }).collect(),
+            payload_patch: order.patch.is_some().then(|| {
+                let refused = would_skip.values().sum();
+                PatchView { accepted: total.saturating_sub(refused), refused }
+            }),
+            open_plans: looked.open_plans,
+            hints: looked.hints,
             order: ORDER,
             sessions: selection.sessions(),
             rate_per_s: order.rate,
             estimate_s: estimate(total, order.rate),
+            open_breakers: looked.open_breakers,
             position: selection.position.0,
         }
     }

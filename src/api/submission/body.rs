@@ -1,7 +1,10 @@
 //! The body of a submission as it comes over the wire. Unknown fields are refused with their path (design 4).
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use utoipa::ToSchema;
 
 /// What must be done, by whom it may be done, and how it should be treated.
@@ -14,7 +17,7 @@ pub(crate) struct TaskBody<'a> {
     pub domain: Option<String>,
     /// The part after the dot.
     pub task_type: Option<String>,
-    /// Free text for a semantic route.
+    /// What is wanted, in words, 1 to 4,096 bytes: routed to a capability if none is named, and the payload if there is none.
     pub text: Option<String>,
     /// Any JSON, at most 1 MiB; handed to the agent as it came.
     #[serde(borrow)]
@@ -71,6 +74,19 @@ pub(crate) struct TaskBody<'a> {
     pub callback: Option<CallbackBody>,
     /// Against double submission, 1 to 255 bytes; the same as the `Idempotency-Key` header.
     pub idempotency_key: Option<String>,
+}
+
+impl TaskBody<'_> {
+    /// What the agent gets: the payload, or the text in an object of its own.
+    pub(crate) fn payload_or_text(&self) -> Option<Cow<'_, RawValue>> {
+        match (self.payload, &self.text) {
+            (Some(payload), _) => Some(Cow::Borrowed(payload)),
+            (None, Some(text)) if self.payload_ref.is_none() => {
+                to_raw_value(&json!({"text": text})).ok().map(Cow::Owned)
+            }
+            (None, _) => None,
+        }
+    }
 }
 
 /// Class of service.

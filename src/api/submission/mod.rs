@@ -21,8 +21,9 @@ use crate::ledger::time::{Millis, Timestamp};
 
 use body::{CallbackWord, OnWaitWord, OrphanWord, QosWord, RequiresBody, RetryBody, RetryWord, SlowWord};
 
+pub(crate) use crate::ledger::machine::task::spec::MAX_PAYLOAD;
 pub(crate) use body::{CallbackBody, Labels, SlowBody, TaskBody};
-pub(crate) use fault::{Fault, Faults};
+pub(crate) use fault::{Fault, Faults, escape};
 
 /// The most labels of one task.
 pub(crate) const MAX_LABELS: usize = 32;
@@ -36,10 +37,10 @@ pub(crate) const MAX_REFERENCE: usize = 2_048;
 pub(crate) const MAX_REQUIRED: usize = 64;
 /// The longest name of a tool, language, region, secret or sensitivity label, in bytes.
 pub(crate) const MAX_NAME: usize = 128;
+/// The longest text that is routed, in bytes.
+const MAX_TEXT: usize = crate::scheduler::routing::semantic::MAX_TEXT;
 /// The longest idempotency key, in bytes.
 pub(crate) const MAX_KEY: usize = 255;
-/// The largest payload, in bytes (semantics 32).
-pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
 /// An idempotency key is remembered for 24 h, never shorter than the task's life (semantics 31).
 pub(crate) const KEY_WINDOW: Millis = Millis::secs(86_400);
 /// The longest a single attempt may take to be acknowledged: an hour.
@@ -65,6 +66,8 @@ pub(crate) struct Setting<'a> {
     pub sync_wait: Option<Millis>,
     /// Batch and index inside it.
     pub batch: Option<(BatchId, u32)>,
+    /// What the body's text was routed to, if it names no capability.
+    pub routed: Option<Capability>,
 }
 
 /// Why a body is not a submission.
@@ -72,8 +75,6 @@ pub(crate) struct Setting<'a> {
 pub(crate) enum Unfit {
     /// Fields out of bounds, each with its JSON pointer.
     Invalid(Vec<Fault>),
-    /// Free text without a capability: semantic routing is not there.
-    SemanticRoute,
     /// The deadline lies in the past.
     DeadlinePast {
         /// What was asked, in ledger time.
@@ -89,16 +90,14 @@ pub(crate) enum Unfit {
 /// [`Unfit`] with everything that is wrong with the body.
 pub(crate) fn submission(body: &TaskBody<'_>, setting: &Setting<'_>) -> Result<Submission, Unfit> {
     let mut faults = Faults::default();
-    if body.text.is_some() && body.capability.is_none() && body.task_type.is_none() {
-        return Err(Unfit::SemanticRoute);
-    }
     if body.payload.is_some_and(|raw| raw.get().len() > MAX_PAYLOAD) {
         return Err(Unfit::PayloadTooLarge);
     }
     if body.payload.is_some() && body.payload_ref.is_some() {
         faults.add("/payload_ref", "give a payload or a reference to one, not both");
     }
-    let capability = capability(body, &mut faults);
+    let capability = setting.routed.clone().or_else(|| capability(body, &mut faults));
+    faults.text("/text", body.text.as_deref(), MAX_TEXT);
     let idempotence = if body.idempotent == Some(true) { Idempotence::Declared } else { Idempotence::NotDeclared };
     let qos = body.qos.map_or(Qos::Normal, Qos::from);
     let lifetime = faults.span("/lifetime_ms", body.lifetime_ms, 1..=MAX_LIFETIME.0, DEFAULT_LIFETIME);
@@ -158,8 +157,8 @@ pub(crate) fn lies_ahead(made: &Submission, now: Timestamp) -> Result<(), Unfit>
     }
 }
 
-/// Stands in while the other faults are collected; never leaves, since a missing capability is a fault itself.
-fn unnamed() -> Capability {
+/// Stands in while the other faults are collected, and for a repeat whose text means nothing any more: never registered.
+pub(crate) fn unnamed() -> Capability {
     Capability::new("none.none").expect("the text is a capability")
 }
 
@@ -201,7 +200,7 @@ fn labels(body: &TaskBody<'_>, faults: &mut Faults) -> Vec<(Text, Text)> {
     let Some(labels) = &body.labels else { return Vec::new() };
     let mut out = Vec::with_capacity(labels.0.len());
     for (name, value) in &labels.0 {
-        let pointer = format!("/labels/{}", fault::escape(name));
+        let pointer = format!("/labels/{}", escape(name));
         if name.is_empty() {
             faults.add("/labels", "a label's name is not empty");
         }

@@ -13,9 +13,18 @@ pub fn meaning(event: &Value) -> String {
         "callback" => callback(&kind, event),
         "agent" => agent(&kind, event),
         "replay" => replay(&kind, event),
+        "breaker" => breaker(&kind, event),
         _ => other(&kind, event),
     };
     told.unwrap_or_else(|| fields(event))
+}
+
+/// The same in the history of a task: that one was made anew is told from its own side.
+#[must_use]
+pub fn meaning_to(task: &str, event: &Value) -> String {
+    let is_made = word(event, "/kind").as_deref() == Some("task-redriven")
+        && word(event, "/redriven_as").as_deref() == Some(task);
+    if is_made { redriven(&format!("made of {}", text(event, "/redrive_of")), event) } else { meaning(event) }
 }
 
 fn task(kind: &str, e: &Value) -> Option<String> {
@@ -57,10 +66,7 @@ fn task(kind: &str, e: &Value) -> Option<String> {
             format!("not replayed by itself: superseded by {}, so it waits for a word", text(e, "/superseded_by"))
         }
         "task-resolved" => format!("an operator decided: {}{}", text(e, "/resolution"), because(e)),
-        "task-redriven" if word(e, "/reach_id") == word(e, "/redriven_as") => {
-            format!("made of {}{}", text(e, "/redrive_of"), because(e))
-        }
-        "task-redriven" => format!("made anew as {}{}", text(e, "/redriven_as"), because(e)),
+        "task-redriven" => redriven(&format!("made anew as {}", text(e, "/redriven_as")), e),
         "task-released" => format!("{} was given back unstarted", attempt()),
         "task-succeeded" => succeeded(e),
         "task-failed" => format!("failed for good in {}: {}", attempt(), failure(e)),
@@ -75,6 +81,21 @@ fn task(kind: &str, e: &Value) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// A link, from the side of one of its two tasks: by which plan and whose order, with which payload, and why.
+fn redriven(link: &str, e: &Value) -> String {
+    let plan = word(e, "/replay_id").map_or_else(String::new, |plan| {
+        let names = ["/ordered_by/name", "/ordered_by/token_id"];
+        let by = names.into_iter().find_map(|at| word(e, at)).map_or_else(String::new, |by| format!(" of {by}"));
+        format!(" by {plan}{by}")
+    });
+    let payload = match text(e, "/payload").as_str() {
+        "patched" => ", its payload patched",
+        "replaced" => ", with another payload",
+        _ => "",
+    };
+    format!("{link}{plan}{payload}{}", because(e))
 }
 
 fn submitted(e: &Value) -> String {
@@ -92,6 +113,9 @@ fn dispatched(e: &Value) -> String {
     }
     told += &within(e, "/reach_deadline").replace(" within", ", to start within");
     told += &format!("; {}", text(e, "/explanation/strategy"));
+    if let Some(version) = word(e, "/explanation/rules_version") {
+        told += &format!(" (rules {version})");
+    }
     let out = e.pointer("/explanation/exclusions").and_then(Value::as_array).into_iter().flatten();
     for excluded in out.take(3) {
         told += &format!(", {} {}", text(excluded, "/count"), text(excluded, "/reason"));
@@ -168,11 +192,38 @@ fn agent(kind: &str, e: &Value) -> Option<String> {
         }
         "agent-unhealthy" => format!("silent for {}: no new work", silent()),
         "agent-healthy" => "beats again".to_owned(),
-        "agent-lost" => format!("silent for {}: its tasks are orphaned", silent()),
+        // Whether it held anything, the events that follow say.
+        "agent-lost" => format!("silent for {}: no new work, and what it holds is orphaned", silent()),
         "agent-left" => "said goodbye".to_owned(),
         "agent-deregistered" => "taken out of the registry".to_owned(),
         "agent-slot-freed" => "let go of a task that had ended without it".to_owned(),
         "agent-told" => "told to stop a task that has ended".to_owned(),
+        _ => return None,
+    })
+}
+
+fn breaker(kind: &str, e: &Value) -> Option<String> {
+    let capability = text(e, "/capability");
+    Some(match (kind, text(e, "/why").as_str()) {
+        ("breaker-opened", "operator") => format!("no more {capability} until an operator's word{}", because(e)),
+        ("breaker-opened", why) => {
+            let probe = if why == "probe-failed" { ", for the one that tried it out failed" } else { "" };
+            let failed = e.pointer("/failures").and_then(Value::as_array).map_or(0, Vec::len);
+            let until = within(e, "/until").replace(" within", " for");
+            format!("no more {capability}{until} after {failed} failed attempts in a row{probe}")
+        }
+        ("breaker-half-opened", "probe-silent") => {
+            format!("the one that tried it out said nothing of it: the next {capability} may")
+        }
+        ("breaker-half-opened", _) => format!("one {capability} may try it out{}", because(e)),
+        ("breaker-closed", "probe-succeeded") => {
+            format!("{capability} goes again: the one that tried it out succeeded")
+        }
+        ("breaker-closed", "probe-answered") => {
+            format!("{capability} goes again: it answered the one that tried it out")
+        }
+        ("breaker-closed", "operator") => format!("{capability} goes, whatever fails{}", because(e)),
+        ("breaker-closed", _) => format!("{capability} goes, and failures count again{}", because(e)),
         _ => return None,
     })
 }
@@ -198,6 +249,11 @@ fn other(kind: &str, e: &Value) -> Option<String> {
         "token-revoked" => format!("{} ended at once", text(e, "/token_id")),
         "capability-policy-changed" => {
             format!("the rules of {} changed{}", text(e, "/capability"), because(e))
+        }
+        "routing-rules-changed" => {
+            let undoes = word(e, "/undoes").map_or_else(String::new, |version| format!(", version {version} undone"));
+            let told = format!("version {} of how {}", text(e, "/version"), text(e, "/capability"));
+            format!("{told} is given out{undoes}{}", because(e))
         }
         "hub-policy-changed" => format!("the rules of the whole hub changed{}", because(e)),
         "policy-changed" => format!("the rules changed{}", because(e)),

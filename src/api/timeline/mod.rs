@@ -11,17 +11,18 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use meaning::meaning;
+pub use meaning::{meaning, meaning_to};
 
 /// A history (`{reach_id, events}`) as a heading and one line an event.
 #[must_use]
 pub fn timeline(history: &Value) -> String {
     let events = history.get("events").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let mut text = tame(&word(history, "/reach_id").unwrap_or_default());
+    let task = word(history, "/reach_id").unwrap_or_default();
+    let mut text = tame(&task);
     let Some(first) = events.first() else { return text + "  no events" };
     let count = if events.len() == 1 { "1 event".to_owned() } else { format!("{} events", events.len()) };
     let _ = write!(text, "  {count} from {}", tame(&word(first, "/at").unwrap_or_default()));
-    let rows: Vec<[String; 5]> = events.iter().map(|event| row(event, first)).collect();
+    let rows: Vec<[String; 5]> = events.iter().map(|event| row(&task, event, first)).collect();
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
@@ -33,20 +34,20 @@ pub fn timeline(history: &Value) -> String {
     text
 }
 
-fn row(event: &Value, first: &Value) -> [String; 5] {
+fn row(task: &str, event: &Value, first: &Value) -> [String; 5] {
     let since = match (moment(first, "/at"), moment(event, "/at")) {
         (Some(first), Some(at)) => format!("+{}", span(millis_between(first, at))),
         (None, _) | (_, None) => "-".to_owned(),
     };
     let seq = word(event, "/seq").map_or_else(String::new, |seq| format!("#{seq}"));
     let kind = word(event, "/kind").unwrap_or_default();
-    [since, seq, kind, who(event), meaning(event)].map(|cell| tame(&cell))
+    [since, seq, kind, who(event), meaning_to(task, event)].map(|cell| tame(&cell))
 }
 
-/// Who did it: an agent with its incarnation, a token, or the hub.
+/// Who did it: an agent with its incarnation, a token by its name, or the hub.
 #[must_use]
 pub fn who(event: &Value) -> String {
-    let named = ["/actor/agent_id", "/actor/token_id", "/actor/kind", "/actor"];
+    let named = ["/actor/agent_id", "/actor/name", "/actor/token_id", "/actor/kind", "/actor"];
     let name = named.iter().find_map(|at| word(event, at)).unwrap_or_default();
     match word(event, "/actor/incarnation") {
         Some(incarnation) => format!("{name}/{incarnation}"),
@@ -129,6 +130,28 @@ mod tests {
         +2 m 05 s  #1300  task-dead-lettered    hub    given up after 4 attempts: flaky (business)
         ");
         assert_eq!(timeline(&history).lines().count(), 6, "a text of somebody's breaks no line");
+    }
+
+    #[test]
+    fn a_task_that_was_made_anew_is_told_so_from_the_side_of_each_of_the_two() {
+        let link = json!({"seq": 9, "at": "2026-01-01T00:00:00.000Z", "kind": "task-redriven", "actor": {"kind": "hub"},
+            "reach_id": "reach_old", "redrive_of": "reach_old", "redriven_as": "reach_new", "replay_id": "replay_p",
+            "ordered_by": {"kind": "token", "token_id": "tok", "name": "night"}, "reason": "mended", "payload": "patched"});
+        let told = |task: &str, link: &Value| {
+            let history = json!({"reach_id": task, "events": [link]});
+            timeline(&history).lines().last().map(str::to_owned).unwrap_or_default()
+        };
+        let how = "by replay_p of night, its payload patched: mended";
+        assert!(
+            told("reach_new", &link).ends_with(&format!("made of reach_old {how}")),
+            "{}",
+            told("reach_new", &link)
+        );
+        assert!(told("reach_old", &link).ends_with(&format!("made anew as reach_new {how}")), "the other side");
+        let mut alone = link;
+        alone.as_object_mut().into_iter().for_each(|link| drop(link.remove("replay_id")));
+        alone["payload"] = json!("replaced");
+        assert!(told("reach_new", &alone).ends_with("made of reach_old, with another payload: mended"));
     }
 
     #[test]

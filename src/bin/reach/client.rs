@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_reach::ledger::ids::Namespace;
 use reqwest::{Method, RequestBuilder, Response};
+use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
@@ -62,6 +63,21 @@ impl std::str::FromStr for Secret {
     }
 }
 
+/// The address of a hub, or what is wrong with it: `127.0.0.1:7676` alone is the commonest mistake.
+fn address(url: &str) -> Result<Url, String> {
+    let is_usable = |url: &Url| url.has_host() && matches!(url.scheme(), "http" | "https");
+    match Url::parse(url) {
+        Ok(base) if is_usable(&base) => Ok(base),
+        Ok(_) | Err(_)
+            if !url.contains("://") && Url::parse(&format!("http://{url}")).is_ok_and(|url| is_usable(&url)) =>
+        {
+            Err(format!("an address begins with http:// or https://, as in http://{url}"))
+        }
+        Ok(_) => Err("an http or https address is needed, as in http://127.0.0.1:7676".to_owned()),
+        Err(error) => Err(format!("{error}; an address looks like http://127.0.0.1:7676")),
+    }
+}
+
 /// TLS needs a provider of its cryptography, once a process.
 pub(crate) fn install_tls() {
     // Fails only when one is installed already, which is as good.
@@ -104,10 +120,7 @@ impl Client {
 
     /// A client of the hub at `url`.
     pub(crate) fn at(url: &str, token: Option<Secret>) -> Outcome<Self> {
-        let base = Url::parse(url).map_err(|error| Failure::Other(Code::Usage, format!("--url {url}: {error}")))?;
-        if base.cannot_be_a_base() || !matches!(base.scheme(), "http" | "https") {
-            return Err(Failure::Other(Code::Usage, format!("--url {url}: an http or https address is needed")));
-        }
+        let base = address(url).map_err(|why| Failure::Other(Code::Usage, format!("--url {url}: {why}")))?;
         let http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .redirect(reqwest::redirect::Policy::none())
@@ -139,17 +152,17 @@ impl Client {
     }
 
     /// `POST` with a JSON body.
-    pub(crate) async fn post(&self, path: &[&str], body: &Value) -> Outcome<Value> {
+    pub(crate) async fn post(&self, path: &[&str], body: &impl Serialize) -> Outcome<Value> {
         answer(self.request(Method::POST, path).json(body)).await
     }
 
     /// `PUT` with a JSON body.
-    pub(crate) async fn put(&self, path: &[&str], body: &Value) -> Outcome<Value> {
+    pub(crate) async fn put(&self, path: &[&str], body: &impl Serialize) -> Outcome<Value> {
         answer(self.request(Method::PUT, path).json(body)).await
     }
 
     /// `PATCH` with a JSON body.
-    pub(crate) async fn patch(&self, path: &[&str], body: &Value) -> Outcome<Value> {
+    pub(crate) async fn patch(&self, path: &[&str], body: &impl Serialize) -> Outcome<Value> {
         answer(self.request(Method::PATCH, path).json(body)).await
     }
 
@@ -160,13 +173,15 @@ impl Client {
 
     /// Every item of a paged list, at most `limit`, and whether there are more.
     pub(crate) async fn list(&self, path: &[&str], query: &[(&str, String)], limit: usize) -> Outcome<Listing> {
-        let mut listing = Listing { items: Vec::new(), more: More::No };
+        let mut listing = Listing { items: Vec::new(), more: More::No, hints: Vec::new() };
         let mut cursor: Option<String> = None;
         loop {
             let mut query = query.to_vec();
             query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
             query.push(("limit", limit.saturating_sub(listing.items.len()).clamp(1, 200).to_string()));
-            let page = self.get(path, &query).await?;
+            let mut page = self.get(path, &query).await?;
+            let hints = page.get_mut("hints").and_then(Value::as_array_mut).map(std::mem::take);
+            listing.hints.extend(hints.unwrap_or_default());
             let (items, next) = open_page(page);
             listing.items.extend(items);
             match next {
@@ -188,6 +203,8 @@ pub(crate) struct Listing {
     pub(crate) items: Vec<Value>,
     /// Are there more behind them?
     pub(crate) more: More,
+    /// Names of the filter that nothing bears, where nothing was found.
+    pub(crate) hints: Vec<Value>,
 }
 
 /// Are there more?
@@ -234,7 +251,8 @@ async fn body(response: Response) -> Outcome<Vec<u8>> {
 pub(crate) fn unreachable(error: reqwest::Error) -> Failure {
     let place = error.url().map(|url| format!("{}://{}", url.scheme(), url.authority())).unwrap_or_default();
     if error.is_timeout() && !error.is_connect() {
-        return Failure::Other(Code::Timeout, format!("the hub at {place} did not answer in time"));
+        let advice = "It may be stuck, or overloaded: look at its log.";
+        return Failure::Other(Code::Unreachable, format!("the hub at {place} did not answer in time\n{advice}"));
     }
     let mut cause: &dyn std::error::Error = &error;
     while let Some(deeper) = cause.source() {
@@ -254,11 +272,32 @@ mod tests {
     }
 
     #[test]
+    fn an_address_without_its_scheme_is_answered_with_the_whole_one() {
+        for host in ["127.0.0.1:7676", "localhost:7676", "hub.example"] {
+            let why = address(host).expect_err("no scheme");
+            assert_eq!(why, format!("an address begins with http:// or https://, as in http://{host}"));
+        }
+        assert!(address("ftp://hub.example").expect_err("not http").starts_with("an http or https address is needed"));
+        assert!(address("http://").expect_err("no host").ends_with("looks like http://127.0.0.1:7676"));
+        assert!(address("https://hub.example/base").is_ok());
+    }
+
+    #[test]
     fn an_id_cannot_name_another_resource() {
         install_tls();
         let client = Client::at("http://127.0.0.1:1/base", None).expect("a valid address");
         let request = client.request(Method::GET, &["v1", "tasks", "../agents?x=1"]).build().expect("a valid request");
         assert_eq!(request.url().as_str(), "http://127.0.0.1:1/base/v1/tasks/..%2Fagents%3Fx=1");
+    }
+
+    #[tokio::test]
+    async fn a_hub_that_hangs_does_not_answer() {
+        install_tls();
+        let stuck = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", stuck.local_addr().expect("bound"));
+        let request = Client::at(&url, None).expect("a valid address").request(Method::GET, &["readyz"]);
+        let failure = answer(request.timeout(Duration::from_millis(50))).await.expect_err("nobody answers");
+        assert_eq!(failure.code(), Code::Unreachable, "{failure:?}");
     }
 
     #[test]

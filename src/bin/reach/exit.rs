@@ -13,14 +13,14 @@ use serde_json::Value;
 use crate::advice;
 use crate::output::{self, Format};
 
-/// Exit codes, stable. 2 (usage) comes from the argument parser.
+/// Exit codes, stable. 2 (usage) comes from the argument parser, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     /// It failed.
     Failure = 1,
-    /// It was called wrongly.
+    /// It was called wrongly: this program or the hub does not take a value of it.
     Usage = 2,
-    /// There is no such thing, or not for this token.
+    /// There is no such thing, or nothing to act on, or not for this token.
     NotFound = 3,
     /// The token is missing, wrong or may not do this.
     Auth = 4,
@@ -30,7 +30,7 @@ pub(crate) enum Code {
     Unsuccessful = 6,
     /// The wait is over.
     Timeout = 7,
-    /// The hub does not answer.
+    /// The hub does not answer, or takes nothing now.
     Unreachable = 8,
     /// The data folder is damaged, or acknowledged events are lost.
     Damaged = 65,
@@ -46,6 +46,29 @@ pub(crate) enum Code {
     Permission = 77,
     /// The machine or the configuration must be changed first: the address can't be listened on, the clock is far ahead.
     Config = 78,
+}
+
+impl Code {
+    /// For scripts, in the form of the hub's codes.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Failure => "failure",
+            Self::Usage => "usage",
+            Self::NotFound => "not-found",
+            Self::Auth => "auth",
+            Self::Conflict => "conflict",
+            Self::Unsuccessful => "unsuccessful",
+            Self::Timeout => "timeout",
+            Self::Unreachable => "unreachable",
+            Self::Damaged => "damaged",
+            Self::LedgerFailed => "ledger-failed",
+            Self::Disk => "disk",
+            Self::Busy => "busy",
+            Self::Newer => "newer",
+            Self::Permission => "permission",
+            Self::Config => "config",
+        }
+    }
 }
 
 /// The exit code for a data folder that can't be opened.
@@ -128,6 +151,9 @@ pub(crate) struct Problem {
     pub(crate) whole: Value,
 }
 
+/// What an answer says that is no problem document.
+const NOT_OURS: &str = "the answer gives no reason as a hub does: something else listens there, or stands between";
+
 /// One field at fault.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Fault {
@@ -162,11 +188,16 @@ impl Failure {
     /// Its exit code.
     pub(crate) fn code(&self) -> Code {
         match self {
+            // Nothing was found to act on.
+            Self::Refused(problem) if problem.code == "replay-empty" => Code::NotFound,
             Self::Refused(problem) => match problem.status {
                 401 | 403 => Code::Auth,
                 404 => Code::NotFound,
-                408 | 504 => Code::Timeout,
                 409 | 412 => Code::Conflict,
+                // It did not arrive, or nothing is taken now: another try may do, as with a hub that is away.
+                408 | 429 | 502..=504 => Code::Unreachable,
+                400..=499 => Code::Usage,
+                500 => Code::LedgerFailed,
                 _ => Code::Failure,
             },
             Self::Other(code, _) | Self::Told(code) => *code,
@@ -179,8 +210,7 @@ impl Failure {
             Self::Refused(problem) if format == Format::Json => output::note(&problem.whole.to_string()),
             Self::Refused(problem) => output::note(&format!("error: {}", problem.readable())),
             Self::Other(code, text) if format == Format::Json => {
-                let code = format!("{code:?}").to_lowercase();
-                output::note(&serde_json::json!({"code": code, "detail": text}).to_string());
+                output::note(&serde_json::json!({"code": code.name(), "detail": text}).to_string());
             }
             Self::Other(_, text) => output::note(&format!("error: {}", tame_lines(text))),
             Self::Told(_) => {}
@@ -196,9 +226,13 @@ impl Problem {
         problem.status = status;
         if problem.code.is_empty() {
             problem.code = format!("http-{status}");
+            problem.detail = NOT_OURS.to_owned();
         }
-        problem.whole =
-            if whole.is_object() { whole } else { serde_json::json!({"status": status, "code": problem.code}) };
+        problem.whole = if whole.is_object() {
+            whole
+        } else {
+            serde_json::json!({"status": status, "code": problem.code, "detail": NOT_OURS})
+        };
         problem
     }
 
@@ -211,7 +245,7 @@ impl Problem {
     /// In words, with the fields at fault, what may have been meant, and what to do next.
     pub(crate) fn readable(&self) -> String {
         let said = if self.detail.is_empty() { &self.title } else { &self.detail };
-        let mut text = format!("{} ({}): {}", output::tame(&self.code), self.status, output::tame(said));
+        let mut text = format!("{}: {}", output::tame(&self.code), output::tame(said));
         for fault in &self.errors {
             let at = if fault.pointer.is_empty() { "/" } else { &fault.pointer };
             let _ = write!(text, "\n  at {}", output::tame(at));
@@ -244,7 +278,7 @@ mod tests {
     fn a_problem_shows_code_detail_field_and_what_to_do() {
         let body = br#"{"code":"no-such-code","detail":"nobody offers x.y","errors":[{"pointer":"/capability","detail":"not registered"},{"pointer":"/b","detail":"nobody offers x.y"}],"suggestions":["x.z"],"next":"Check the name."}"#;
         insta::assert_snapshot!(Problem::of(422, body).readable(), @r"
-        no-such-code (422): nobody offers x.y
+        no-such-code: nobody offers x.y
           at /capability: not registered
           at /b
           did you mean: x.z
@@ -255,13 +289,25 @@ mod tests {
     #[test]
     fn an_answer_that_is_no_problem_document_still_says_its_status() {
         let problem = Problem::of(502, b"<html>");
-        assert_eq!(problem.code, "http-502");
-        assert_eq!(Failure::Refused(Box::new(problem)).code(), Code::Failure);
+        assert_eq!(problem.readable(), format!("http-502: {NOT_OURS}"));
+        assert_eq!(Failure::Refused(Box::new(problem)).code(), Code::Unreachable);
     }
 
     #[test]
     fn the_exit_code_follows_the_status() {
-        for (status, code) in [(401, Code::Auth), (403, Code::Auth), (404, Code::NotFound), (409, Code::Conflict)] {
+        for (status, code) in [
+            (400, Code::Usage),
+            (401, Code::Auth),
+            (403, Code::Auth),
+            (404, Code::NotFound),
+            (409, Code::Conflict),
+            (413, Code::Usage),
+            (422, Code::Usage),
+            (429, Code::Unreachable),
+            (500, Code::LedgerFailed),
+            (503, Code::Unreachable),
+            (507, Code::Failure),
+        ] {
             assert_eq!(Failure::Refused(Box::new(Problem::of(status, b""))).code(), code);
         }
     }

@@ -1,6 +1,6 @@
 //! What `--help` says: examples first, for they are what people look for. A test parses every one of them.
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
@@ -11,14 +11,14 @@ const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usag
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0   done
-  1   failed; a promise broken, a line refused
-  2   called wrongly: an unknown option, a value that is none
-  3   there is no such thing, or not for this token
+  1   failed; a promise broken, a line refused, no room on the disk
+  2   called wrongly: an unknown option, a value that this program or the hub does not take
+  3   there is no such thing, nothing that a plan would act on, or not for this token
   4   the token is missing, wrong, or may not do this
   5   it is not in the state that the call needs
   6   the task ended without success, or the plan was cancelled
   7   the wait is over
-  8   the hub does not answer
+  8   the hub does not answer in time, or takes nothing now: try again
   65  serve, verify, repair: the data folder is damaged, or acknowledged events are lost
   70  the ledger failed, or another fault of the hub's own
   74  the disk failed while the data folder was opened
@@ -64,7 +64,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("config", &["reach config", "reach config --effective --config reach.toml"]),
     ("demo", &["reach demo", "reach demo --json", "reach demo --keep"]),
-    ("bench", &["reach bench --help"]),
+    ("bench", &["reach bench submit --seconds 10", "reach bench routing --train train.jsonl --test test.jsonl"]),
+    (
+        "simulate",
+        &[
+            "reach simulate --strategy least-loaded --weight weather-1=20",
+            "reach simulate --last 500000 --add weather-3=weather-1 --load 2",
+            "reach simulate --trace calls.csv --agent fast,slots=40,speed=4 --agent slow,slots=40 --rate 5",
+        ],
+    ),
     ("verify", &["reach verify", "reach verify --data /var/lib/reach --output json"]),
     ("repair", &["reach repair --data /var/lib/reach --accept-loss"]),
     ("smoke", &["reach smoke", "reach smoke --requests 100 --output json"]),
@@ -82,6 +90,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "reach agents drain weather-1 --mode hand-over",
         ],
     ),
+    (
+        "agents breaker",
+        &[
+            "reach agents breaker weather-1 weather.forecast --open --reason 'a bad release'",
+            "reach agents breaker weather-1 weather.forecast --close --reason 'rolled back'",
+            "reach agents breaker weather-1 weather.forecast --automatic --reason 'all is well'",
+        ],
+    ),
     ("agents offline", &["reach agents offline weather-1"]),
     ("agents remove", &["reach agents remove weather-1"]),
     (
@@ -92,7 +108,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "tasks list",
         &[
             "reach tasks list",
-            "reach tasks list --state failed,dead-letter --limit 20",
+            "reach tasks list --state failed,dead-letter --submitted-after 1h",
             "reach tasks list --agent weather-1 --failure-class agent-crash",
             "reach tasks list --label line=travel --output json",
         ],
@@ -135,6 +151,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "reach replay plan --state dead-letter --capability mail.send --rate 50 --reason 'the mail server is back'",
             "reach replay plan --agent weather-1 --include-ambiguous --reason 'a forecast twice does no harm'",
             "reach replay plan --task reach_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'asked for by the caller'",
+            "reach replay plan --state failed --failure-code no-such-host --payload-patch '{\"to\":{\"host\":\"mail-2\"}}' --dry-run",
         ],
     ),
     ("replay list", &["reach replay list", "reach replay list --state running"]),
@@ -154,7 +171,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("replay pause", &["reach replay pause replay_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'the mail server is slow'"]),
-    ("replay resume", &["reach replay resume replay_01m8nnzkk1evcsb5b2sv8d9zmf"]),
+    ("replay resume", &["reach replay resume replay_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'the mail server is back'"]),
     ("replay cancel", &["reach replay cancel replay_01m8nnzkk1evcsb5b2sv8d9zmf --reason 'the wrong hour'"]),
     ("replay rate", &["reach replay rate replay_01m8nnzkk1evcsb5b2sv8d9zmf 100"]),
     (
@@ -163,6 +180,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "reach submit weather.forecast --payload '{\"city\":\"成都\"}'",
             "reach submit text.words --payload @text.json --idempotent --wait 1m",
             "reach submit text.words --payload - --callback https://caller.example/hook",
+            "reach submit --text 'will it rain in Oslo'",
             "reach submit --batch tasks.ndjson --idempotency-key night-42",
         ],
     ),
@@ -180,6 +198,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "reach explain reach_01m8nnzkk1evcsb5b2sv8d9zmf",
             "reach explain weather.forecast --payload '{\"city\":\"成都\"}'",
+            "reach explain --text 'will it rain in Oslo'",
         ],
     ),
     (
@@ -218,6 +237,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policies hub", &["reach policies hub replays_per_second=500 --reason 'the agents are slow today'"]),
     ("policies set", &["reach policies set lane_bound=5000 --reason 'black friday'"]),
     (
+        "policies routing",
+        &[
+            "reach policies routing text.count --strategy least-loaded --weight fast-1=20 --weight slow-1=5 --dry-run",
+            "reach policies routing text.count --tiers --reason 'the standbys only when all else is full'",
+            "reach policies routing text.count --undo --reason 'worse than before'",
+        ],
+    ),
+    (
         "policies capability",
         &["reach policies capability text.count --slow-reach hand-over --after 30s --owner desk --reason 'it hangs'"],
     ),
@@ -243,6 +270,40 @@ pub(crate) fn out_of_place(command: &mut Command, matches: &ArgMatches) -> Optio
     let given = CONNECTION.iter().find(|id| below.value_source(id) == Some(ValueSource::CommandLine))?;
     let what = format!("`reach {name}` talks to no running hub: it has no use for --{}", given.replace('_', "-"));
     Some(command.error(ErrorKind::UnknownArgument, what))
+}
+
+/// A mistake as the words of the line make it: the usage beside it shows what was given, and a variable of the environment
+/// is no word of the line. It stays as it is where the variable is the mistake.
+pub(crate) fn of_the_line(error: clap::Error, plain: Command) -> clap::Error {
+    if !error.use_stderr() {
+        return error;
+    }
+    let mut bare = dressed(plain.mut_args(|arg| arg.env(None::<&str>)));
+    match bare.try_get_matches_from_mut(std::env::args_os()) {
+        Err(same) if same.kind() == error.kind() => same,
+        Err(_) | Ok(_) => error,
+    }
+}
+
+/// A word that is a command further below is what was meant, whatever looks like it up here: `reach drain`.
+pub(crate) fn pointed(command: &Command, mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let meant = below(command, "reach", word);
+    if !meant.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+    }
+    error
+}
+
+/// All commands of that name, wherever they are.
+fn below(command: &Command, path: &str, name: &str) -> Vec<String> {
+    let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+    let found = shown.flat_map(|command| {
+        let path = format!("{path} {}", command.get_name());
+        let further = below(command, &path, name);
+        (command.get_name() == name).then_some(path).into_iter().chain(further)
+    });
+    found.collect()
 }
 
 /// How a span of time is written stands at every option that takes one. And a variable that is set to nothing is as good

@@ -7,7 +7,8 @@
 //! | `smoke.rs` | does this hub deliver? |
 //! | `demo/`, `worker.rs`, `work.rs` | a hub and a fleet of real processes, killed on purpose, and the proof |
 //! | `bench/` | open-loop load and what came out of it |
-//! | `workload.rs`, `times.rs` | arrival traces and histograms, shared by demo and bench |
+//! | `simulate/` | what other rules would have done: recorded work through the same planner |
+//! | `workload.rs`, `times.rs` | arrival traces and histograms, shared by demo, bench and simulate |
 //! | `client.rs`, `output.rs`, `exit.rs` | the hub over HTTP; what is printed; exit codes |
 //! | `help.rs`, `advice.rs` | examples of every command; what to do after a refusal |
 //! | `moments.rs` | moments as people think of them |
@@ -24,6 +25,7 @@ mod moments;
 mod output;
 mod scratch;
 mod serve;
+mod simulate;
 mod smoke;
 mod times;
 mod verify;
@@ -51,10 +53,10 @@ struct Cli {
     #[command(flatten)]
     connect: Connect,
     /// How data is printed on stdout
-    #[arg(long, short, global = true, value_enum, default_value_t = Format::Table)]
+    #[arg(long, short, global = true, value_enum, default_value_t = Format::Table, help_heading = "Output")]
     output: Format,
     /// Only data and errors
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = "Output")]
     quiet: bool,
     #[command(subcommand)]
     command: Command,
@@ -70,6 +72,8 @@ enum Command {
     Demo(demo::Demo),
     /// Put a hub under load and measure it
     Bench(bench::Bench),
+    /// What another strategy, other weights, more agents or more load would have done
+    Simulate(Box<simulate::Simulate>),
     /// Check a ledger on disk: every event, every hash
     Verify(verify::Verify),
     /// Make a damaged ledger usable again, at the price of its damaged end
@@ -140,7 +144,9 @@ fn main() -> ExitCode {
 /// The command line; wrong ones and questions for help end here.
 fn parse() -> Cli {
     let mut command = help::dressed(Cli::command());
-    let matches = command.get_matches_mut();
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let matches =
+        matches.unwrap_or_else(|error| help::pointed(&command, help::of_the_line(error, Cli::command())).exit());
     if let Some(error) = help::out_of_place(&mut command, &matches) {
         error.exit();
     }
@@ -161,6 +167,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Demo(demo) => on_threads(demo::run(&demo, chatter)),
         // One thread: the load generator shares the machine with what it measures.
         Command::Bench(bench) => on_one_thread(bench::run(&bench, &cli.connect, cli.output, chatter)),
+        Command::Simulate(what_if) => on_one_thread(simulate::run(&what_if, &cli.connect, (cli.output, chatter))),
         Command::DemoWorker(args) => on_one_thread(worker::run(&args, &cli.connect)),
         Command::Talk(talk) => {
             let context = Context { client: Client::new(&cli.connect)?, format: cli.output, chatter };

@@ -4,10 +4,22 @@ use agent_reach::api::timeline::{millis_between, span};
 use agent_reach::ledger::time::{Clock as _, SystemClock};
 use jiff::Timestamp;
 
+use crate::ctl::span as span_ms;
+
 /// The wall clock.
 pub(crate) fn now() -> Timestamp {
     let millis = i64::try_from(SystemClock.wall().0).unwrap_or(0);
     Timestamp::from_millisecond(millis).unwrap_or_default()
+}
+
+/// RFC 3339, or a span before now: what an option takes that asks when.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Ok(at);
+    }
+    let back = span_ms(text).map_err(|_| "expected RFC 3339, as in 2026-01-31T03:00:00Z, or so long ago, as in 90m")?;
+    let back = jiff::SignedDuration::from_millis(i64::try_from(back).unwrap_or(i64::MAX));
+    now().checked_sub(back).map_err(|_| "that is too long ago".to_owned())
 }
 
 /// `3 m 05 s ago` or `in 2.0 s`.
@@ -53,5 +65,13 @@ mod tests {
         );
         assert_eq!(age("2026-01-01T00:00:00Z", now), "3 m 05 s");
         assert_eq!(age("-", now), "-");
+    }
+
+    #[test]
+    fn a_moment_is_rfc_3339_or_so_long_ago() {
+        assert_eq!(moment("2026-01-01T00:00:00Z").map(|at| at.to_string()), Ok("2026-01-01T00:00:00Z".to_owned()));
+        let ago = now().duration_since(moment("90m").expect("a span")).as_secs();
+        assert!((5_399..=5_401).contains(&ago), "{ago}");
+        assert!(moment("yesterday").is_err());
     }
 }

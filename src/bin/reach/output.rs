@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use comfy_table::{Attribute, Cell, ColumnConstraint, ContentArrangement, Row, Table};
+use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
@@ -47,8 +47,8 @@ pub(crate) fn json(value: &Value) {
     data(&text);
 }
 
-/// A list without frames: what `cut` and `awk` can also read. Where the width is known a row is one line, cut to it; the
-/// first column is never cut.
+/// A list without frames: what `cut` and `awk` can also read. For eyes a row is one line: what has no value anywhere is
+/// left out and long texts are cut where room is short. Ids and commands never are, for they are there to be pasted.
 pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     data(&render(head, rows, Dress::of_stdout()));
 }
@@ -58,9 +58,21 @@ pub(crate) fn card(rows: &[(String, String)]) {
     data(&layout(rows, Dress::of_stdout()));
 }
 
-/// One line, cut where the width is known.
+/// What is to be looked at, and the command for it: on a line of its own below where both don't fit beside each other.
+pub(crate) fn pointers(head: &[&str; 2], rows: &[(String, String)]) {
+    let dress = Dress::of_stdout();
+    let widest = |of: fn(&(String, String)) -> &String| rows.iter().map(|row| columns(of(row))).max().unwrap_or(0);
+    let room = dress.width.map_or(usize::MAX, usize::from);
+    if widest(|(what, _)| what) + GAP + widest(|(_, with)| with) <= room {
+        data(&render(head, rows.iter().map(|(what, with)| vec![what.clone(), with.clone()]), dress));
+    } else {
+        rows.iter().for_each(|(what, with)| data(&format!("{}\n    {}", tame(what), tame(with))));
+    }
+}
+
+/// One line; where the width is known and it is longer, it goes on below, a little to the right.
 pub(crate) fn row(text: &str) {
-    data(&fitted(text, Dress::of_stdout().width));
+    data(&folded(text, Dress::of_stdout().width));
 }
 
 /// Is somebody reading, whose lines are so wide and no wider?
@@ -85,52 +97,106 @@ enum Weight {
 
 impl Dress {
     /// Plain in a pipe, and where the terminal's owner wants no colour and no attributes. `COLUMNS` wins over the
-    /// terminal's own width.
+    /// terminal's own width; in a pipe there is none, whatever it says.
     fn of_stdout() -> Self {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let is_terminal = std::io::stdout().is_terminal();
         let weight = if set("NO_COLOR") || dumb || !is_terminal { Weight::Plain } else { Weight::Bold };
         let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let width = named.or_else(|| if is_terminal { Table::new().width() } else { None });
+        let width = if is_terminal { named.or_else(|| Table::new().width()) } else { None };
         Self { weight, width: width.map(|width: u16| width.max(NARROWEST)) }
     }
 }
 
 /// What is narrower is treated as that.
 const NARROWEST: u16 = 40;
+/// Between two columns.
+const GAP: usize = 2;
+/// No column is cut to less.
+const LEAST: usize = 6;
+/// An agent's name is pasted as ids are, but may be long: its column is cut last.
+const CUT_LAST: &str = "AGENT";
+/// What goes on below a line stands so far to the right.
+const INDENT: usize = 8;
+/// Lines that one becomes at most.
+const FOLDS: usize = 4;
 
 fn render(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>, dress: Dress) -> String {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_truncation_indicator("…");
-    if dress.weight == Weight::Plain {
-        table.force_no_tty();
+    let tamed = rows.into_iter().map(|row| row.iter().map(|text| tame(text)).collect::<Vec<_>>());
+    let mut lines = vec![head.iter().map(|name| name.to_uppercase()).collect::<Vec<_>>()];
+    lines.extend(tamed);
+    if let Some(width) = dress.width.map(usize::from) {
+        fit(&mut lines, width);
     }
-    if let Some(width) = dress.width {
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    let measured = measured(&lines);
+    let drawn = lines.iter().map(|line| {
+        let cells = line.iter().zip(&measured);
+        let padded = cells.map(|(cell, column)| format!("{cell}{}", " ".repeat(column.width - columns(cell))));
+        padded.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned()
+    });
+    let bold = |(n, line): (usize, String)| match dress.weight {
+        Weight::Bold if n == 0 => format!("\u{1b}[1m{line}\u{1b}[0m"),
+        Weight::Bold | Weight::Plain => line,
+    };
+    drawn.enumerate().map(bold).collect::<Vec<_>>().join("\n")
+}
+
+/// A column of a table that is to become narrower.
+struct Column {
+    width: usize,
+    /// It becomes no narrower.
+    least: usize,
+    is_cut_last: bool,
+}
+
+/// Makes the lines of a table, its heading first, as narrow as they can be read: columns without a value go, then the
+/// widest is cut first.
+fn fit(lines: &mut [Vec<String>], room: usize) {
+    let is_wide = |columns: &[Column]| columns.iter().map(|column| column.width + GAP).sum::<usize>() > room + GAP;
+    let mut measured = measured(lines);
+    if is_wide(&measured) {
+        let is_empty = |n: usize| lines.iter().skip(1).all(|line| line.get(n).is_none_or(|cell| cell == "-"));
+        let empty: Vec<bool> = (0..measured.len()).map(|n| n > 0 && is_empty(n)).collect();
+        for line in lines.iter_mut() {
+            let mut empty = empty.iter();
+            line.retain(|_| empty.next() != Some(&true));
+        }
+        measured = self::measured(lines);
     }
-    let mut heading = Row::from(
-        head.iter()
-            .map(|name| {
-                let cell = Cell::new(name.to_uppercase());
-                match dress.weight {
-                    Weight::Plain => cell,
-                    Weight::Bold => cell.add_attribute(Attribute::Bold),
-                }
-            })
-            .collect::<Vec<_>>(),
-    );
-    heading.max_height(1);
-    table.set_header(heading);
-    for row in rows {
-        let mut row = Row::from(row.iter().map(|text| tame(text)).collect::<Vec<_>>());
-        row.max_height(1);
-        table.add_row(row);
+    for last in [false, true] {
+        while is_wide(&measured) {
+            let narrower =
+                measured.iter_mut().filter(|column| column.is_cut_last <= last && column.width > column.least);
+            let Some(widest) = narrower.max_by_key(|column| column.width) else { break };
+            widest.width -= 1;
+        }
     }
-    if let Some(first) = table.column_mut(0) {
-        first.set_constraint(ColumnConstraint::ContentWidth);
+    for line in lines {
+        for (cell, column) in line.iter_mut().zip(&measured) {
+            *cell = fitted(cell, column.width);
+        }
     }
-    table.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+fn measured(lines: &[Vec<String>]) -> Vec<Column> {
+    let head = lines.first().map(Vec::as_slice).unwrap_or_default();
+    let measure = |(n, name): (usize, &String)| {
+        let cells = || lines.iter().filter_map(|line| line.get(n));
+        let width = cells().map(|cell| columns(cell)).max().unwrap_or(0);
+        let is_whole = n == 0 || cells().any(|cell| is_id(cell));
+        Column { width, least: if is_whole { width } else { width.min(LEAST) }, is_cut_last: name == CUT_LAST }
+    };
+    head.iter().enumerate().map(measure).collect()
+}
+
+/// An id of the hub's own making: a kind, and 26 characters; or a digest, which is there to be compared.
+fn is_id(text: &str) -> bool {
+    if text.len() == 64 && text.bytes().all(|c| c.is_ascii_hexdigit()) {
+        return true;
+    }
+    let id = text.split_once('_').filter(|(kind, _)| ["reach", "replay", "batch", "msg"].contains(kind));
+    id.is_some_and(|(_, id)| id.len() == 26 && id.chars().all(|c| c.is_ascii_alphanumeric()))
 }
 
 fn layout(rows: &[(String, String)], dress: Dress) -> String {
@@ -164,8 +230,11 @@ fn wrapped(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-fn fitted(text: &str, width: Option<u16>) -> String {
-    let Some(width) = width.map(usize::from).filter(|width| columns(text) > *width) else { return text.to_owned() };
+/// A text of at most so many columns.
+fn fitted(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
     let mut room = width.saturating_sub(1);
     let kept = text.chars().take_while(|c| {
         let taken = columns_of(*c);
@@ -173,7 +242,23 @@ fn fitted(text: &str, width: Option<u16>) -> String {
         room = room.saturating_sub(taken);
         fits
     });
-    kept.collect::<String>() + "…"
+    kept.collect::<String>().trim_end().to_owned() + "…"
+}
+
+/// A line in as many as it takes, broken between words; what is very long is cut.
+fn folded(text: &str, width: Option<u16>) -> String {
+    let Some(width) = width.map(usize::from).filter(|width| columns(text) > *width) else { return text.to_owned() };
+    let text = fitted(text, FOLDS * (width - INDENT));
+    let mut lines = vec![String::new()];
+    for word in text.split_inclusive(' ') {
+        let Some(line) = lines.last_mut() else { continue };
+        if !line.trim().is_empty() && columns(line) + columns(word.trim_end()) > width {
+            lines.push(" ".repeat(INDENT) + word);
+        } else {
+            line.push_str(word);
+        }
+    }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
 fn columns(text: &str) -> usize {
@@ -244,15 +329,46 @@ mod tests {
         ");
     }
 
+    const ID: &str = "reach_01m8nnzkk1evcsb5b2sv8d9zmf";
+
+    fn narrow(head: &[&str], row: &[&str], width: u16) -> String {
+        let row = row.iter().map(|cell| (*cell).to_owned()).collect();
+        render(head, vec![row], Dress { weight: Weight::Plain, width: Some(width) })
+    }
+
     #[test]
-    fn where_the_width_is_known_a_row_is_one_line_and_its_id_is_whole() {
-        let dress = Dress { weight: Weight::Plain, width: Some(40) };
-        let long = vec!["reach_01m8nnzkk1evcsb5b2sv8d9zmf".to_owned(), "a text that is longer than that".to_owned()];
-        let text = render(&["id", "failure"], vec![long], dress);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 2, "{text}");
-        assert!(lines[1].starts_with("reach_01m8nnzkk1evcsb5b2sv8d9zmf ") && lines[1].ends_with('…'), "{text}");
-        assert_eq!(fitted("成都成都", Some(6)), "成都…");
+    fn for_eyes_the_widest_is_cut_and_an_agent_last_but_an_id_never() {
+        let head = ["reach id", "agent", "failure"];
+        let text = narrow(&head, &[ID, "weather-forecast-1", "a text that is longer than that"], 70);
+        insta::assert_snapshot!(text, @r"
+        REACH ID                          AGENT               FAILURE
+        reach_01m8nnzkk1evcsb5b2sv8d9zmf  weather-forecast-1  a text that is…
+        ");
+        let text = narrow(&["index", "reach id", "why", "redriven as"], &["0", ID, "never more", ID], 40);
+        assert_eq!(text.matches(ID).count(), 2, "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert_eq!(fitted("成都成都", 6), "成都…");
+        let digest = "0123456789abcdef".repeat(4);
+        assert!(narrow(&["checked", "found"], &["state digest", &digest], 70).contains(&digest));
+    }
+
+    #[test]
+    fn what_has_no_value_anywhere_gives_room_where_that_is_short() {
+        let (head, row) = (["reach id", "failure", "capability"], [ID, "-", "weather.forecast"]);
+        let text = narrow(&head, &row, 52);
+        assert!(!text.contains("FAILURE") && text.contains("weather.forecast"), "{text}");
+        assert!(narrow(&head, &row, 100).contains("FAILURE"));
+    }
+
+    #[test]
+    fn a_long_line_goes_on_below_itself_and_ends_somewhere() {
+        let text = folded("  +0 ms  #7  task-submitted  queued for text.words, to end within 24 h", Some(40));
+        insta::assert_snapshot!(text, @"
+          +0 ms  #7  task-submitted  queued for
+                text.words, to end within 24 h
+        ");
+        assert_eq!(folded(&"word ".repeat(1_000), Some(40)).lines().count(), 4);
+        assert_eq!(folded(&"word ".repeat(1_000), None).lines().count(), 1);
     }
 
     #[test]

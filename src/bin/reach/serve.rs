@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use agent_reach::api::auth::token::DevToken;
 use agent_reach::config::{self, Config};
-use agent_reach::hub::Hub;
+use agent_reach::hub::{Hub, StartError};
 use agent_reach::ledger::ids::Namespace;
 use agent_reach::ledger::launch::ClockLeap;
 use agent_reach::telemetry;
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::advice::of_folder;
 use crate::child;
 use crate::client::Secret;
 use crate::exit::{Code, Failure, Outcome, starting};
@@ -114,9 +115,11 @@ fn dev_token() -> Outcome<(Option<DevToken>, Option<Secret>)> {
 async fn live(config: Config, dev: Option<DevToken>, leap: ClockLeap, drawn: Option<Secret>) -> Outcome {
     // Before the hub starts, so that no signal is lost in between.
     let mut stops = Stops::new()?;
-    let mut hub = Box::pin(Hub::start(config.hub_options(dev, leap)))
-        .await
-        .map_err(|error| Failure::Other(starting(&error), format!("the hub does not start: {error}")))?;
+    let data = config.data.clone();
+    let failure = |error: StartError| {
+        Failure::Other(starting(&error), of_folder(&format!("the hub does not start: {error}"), &data))
+    };
+    let mut hub = Box::pin(Hub::start(config.hub_options(dev, leap))).await.map_err(failure)?;
     if let Some(token) = &drawn {
         output::data(&format!("token: {}", token.expose()));
     }

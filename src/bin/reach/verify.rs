@@ -11,6 +11,7 @@ use agent_reach::ledger::store::verify::{Accepted, Lost, Mended, Problem, Repair
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::advice::of_folder;
 use crate::exit::{Code, Failure, Outcome, key_file, opening};
 use crate::output::{self, Chatter, Format};
 
@@ -31,8 +32,8 @@ pub(crate) fn run(args: &Verify, format: Format, chatter: Chatter) -> Outcome {
         bar.set_position(seq);
     });
     bar.finish_and_clear();
-    let report = checked.map_err(|error| Failure::Other(opening(&error), error.to_string()))?;
-    print(&report, format);
+    let report = checked.map_err(|error| Failure::Other(opening(&error), of_folder(&error.to_string(), &data)))?;
+    print(&report, &data, format);
     if report.is_sound() { Ok(()) } else { Err(Failure::Told(Code::Damaged)) }
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Repair {
 /// Goes on from the last sound event in a new lineage; whatever is replaced is kept beside.
 pub(crate) fn repair(args: &Repair, format: Format) -> Outcome {
     let data = folder(args.data.as_deref())?;
-    let repaired = accept_loss(&data).map_err(|error| repair_failure(&error))?;
+    let repaired = accept_loss(&data).map_err(|error| repair_failure(&error, &data))?;
     if format == Format::Json {
         output::json(&repaired_json(&repaired));
     } else {
@@ -101,7 +102,7 @@ fn tell(repaired: &Repaired) {
         Mended::DrawnAnew { kept } => {
             output::note(
                 "the key file was past mending, a new key was drawn: a repeat under an old idempotency key is \
-                          answered 422 until its window ends",
+                          refused until its window ends",
             );
             if let Some(kept) = kept {
                 output::note(&format!("the damaged key file is {}", kept.display()));
@@ -136,7 +137,7 @@ fn tell_ledger(accepted: &Accepted) {
     }
 }
 
-fn repair_failure(error: &RepairError) -> Failure {
+fn repair_failure(error: &RepairError, data: &Path) -> Failure {
     let code = match error {
         RepairError::Open(error) => opening(error),
         RepairError::Keys(error) => key_file(error),
@@ -144,7 +145,7 @@ fn repair_failure(error: &RepairError) -> Failure {
             Code::LedgerFailed
         }
     };
-    Failure::Other(code, error.to_string())
+    Failure::Other(code, of_folder(&error.to_string(), data))
 }
 
 /// The folder that is named, or that of the configuration.
@@ -162,7 +163,7 @@ fn folder(named: Option<&Path>) -> Outcome<PathBuf> {
     }
 }
 
-fn print(report: &VerifyReport, format: Format) {
+fn print(report: &VerifyReport, data: &Path, format: Format) {
     if format == Format::Json {
         return output::json(&as_json(report));
     }
@@ -195,10 +196,11 @@ fn print(report: &VerifyReport, format: Format) {
         ));
     }
     if !report.is_sound() {
-        output::note(&format!(
+        let next = format!(
             "restore the folder from a backup, or go on from seq {} with `reach repair --accept-loss`",
             report.head.seq
-        ));
+        );
+        output::note(&of_folder(&next, data));
     }
 }
 

@@ -4,6 +4,8 @@
 //! whoever calls and whatever was set. What leaves by itself is refused as a full queue, to be tried again; what stays
 //! until somebody removes it is refused with what to remove.
 
+use std::collections::BTreeSet;
+
 use crate::ledger::ids::Namespace;
 use crate::ledger::machine::State;
 use crate::ledger::machine::access::Reach;
@@ -25,6 +27,10 @@ pub const MAX_BATCHES: u32 = 100_000;
 pub const MAX_CALLBACKS: usize = 1_000_000;
 /// Capabilities with rules of their own, in the whole hub.
 pub const MAX_CAPABILITY_RULES: u32 = 10_000;
+/// Capabilities with routing rules, in the whole hub; as many versions back as can be undone are kept with each.
+pub const MAX_ROUTING_RULES: u32 = 1_000;
+/// Breakers of one agent that operators hold open or closed: as many as it may have capabilities.
+pub const MAX_HELD_BREAKERS: u32 = 256;
 /// While so many callbacks of a task are outstanding, its progress makes no new one due: its end always does.
 pub const MAX_OPEN_FOR_PROGRESS: u32 = 16;
 
@@ -46,6 +52,10 @@ pub enum Bound {
     Replays,
     /// [`MAX_CAPABILITY_RULES`]
     CapabilityRules,
+    /// [`MAX_ROUTING_RULES`]
+    RoutingRules,
+    /// [`MAX_HELD_BREAKERS`]
+    HeldBreakers,
 }
 
 impl Bound {
@@ -59,6 +69,8 @@ impl Bound {
             Self::Tokens => MAX_TOKENS,
             Self::Replays => MAX_REPLAYS,
             Self::CapabilityRules => MAX_CAPABILITY_RULES,
+            Self::RoutingRules => MAX_ROUTING_RULES,
+            Self::HeldBreakers => MAX_HELD_BREAKERS,
         }
     }
 }
@@ -88,6 +100,25 @@ impl State {
         if *census == Census::default() {
             self.census.remove(namespace);
         }
+    }
+}
+
+impl State {
+    /// Was anything ever in that namespace: an agent, a task, a batch, a plan, or a policy of its own?
+    #[must_use]
+    pub fn knows(&self, namespace: &Namespace) -> bool {
+        self.census.contains_key(namespace)
+            || self.counts.contains_key(namespace)
+            || self.endings.contains_key(namespace)
+            || self.policies.by_namespace.contains_key(namespace)
+    }
+
+    /// Every such namespace, of the first [`MAX_NAMESPACES`].
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<Namespace> {
+        let busy = self.census.keys().chain(self.counts.keys()).chain(self.endings.keys());
+        let all: BTreeSet<&Namespace> = busy.chain(self.policies.by_namespace.keys()).collect();
+        all.into_iter().take(usize::try_from(MAX_NAMESPACES).unwrap_or(usize::MAX)).cloned().collect()
     }
 }
 
@@ -148,6 +179,23 @@ pub(in crate::ledger::machine) fn batch(state: &State, of: &Namespace) -> Result
 pub(in crate::ledger::machine) fn capability_rules(state: &State) -> Result<(), Rejection> {
     if state.capability_rules.len() >= usize::try_from(MAX_CAPABILITY_RULES).unwrap_or(usize::MAX) {
         return Err(Rejection::BoundReached { bound: Bound::CapabilityRules });
+    }
+    Ok(())
+}
+
+/// May one capability more have routing rules? Those that were taken back count for nothing.
+pub(in crate::ledger::machine) fn routing_rules(state: &State) -> Result<(), Rejection> {
+    let holding = state.routing_rules.values().flat_map(|of| of.values()).filter(|entry| entry.rules.is_some()).count();
+    if holding >= usize::try_from(MAX_ROUTING_RULES).unwrap_or(usize::MAX) {
+        return Err(Rejection::BoundReached { bound: Bound::RoutingRules });
+    }
+    Ok(())
+}
+
+/// May one breaker more of an agent be held by an operator, beside so many?
+pub(in crate::ledger::machine) fn held_breaker(held: usize) -> Result<(), Rejection> {
+    if held >= usize::try_from(MAX_HELD_BREAKERS).unwrap_or(usize::MAX) {
+        return Err(Rejection::BoundReached { bound: Bound::HeldBreakers });
     }
     Ok(())
 }
@@ -216,7 +264,7 @@ mod tests {
             world.state.count_in(&format!("n-{n}").parse().unwrap(), |census| census.batches += 1);
         }
         let full = Rejection::BoundReached { bound: Bound::Namespaces };
-        let submit = Command::SubmitTask { submission: std::sync::Arc::new(submission(1)), bound: None };
+        let submit = Command::SubmitTask { submission: std::sync::Arc::new(submission(1)), bound: None, routed: None };
         let policy = crate::ledger::machine::policy::Policy::default();
         let set = Command::SetPolicy { policy, reason: "a test".into() };
         let open = Command::OpenBatch { batch: batch_id(1), callback: None, idempotency: None, bound: None };

@@ -13,17 +13,21 @@ use crate::ledger::ids::{
 };
 use crate::ledger::machine::access::Token;
 use crate::ledger::machine::agent::{Declaration, DrainMode};
-use crate::ledger::machine::callback::{CallbackSpec, CallbackSubject};
+use crate::ledger::machine::breaker::{BreakerWord, FailedAttempt};
+use crate::ledger::machine::callback::CallbackSpec;
 use crate::ledger::machine::due::Subject;
-use crate::ledger::machine::event::{Actor, AlreadyDone, Explanation, TryOutcome};
+use crate::ledger::machine::event::{Actor, AlreadyDone, Explanation, TextRoute, TryOutcome};
 use crate::ledger::machine::policy::{CapabilityRules, HubPolicy, Policy};
 use crate::ledger::machine::replay::order::{RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
+use crate::ledger::machine::routing::RoutingChange;
 use crate::ledger::machine::task::Failure;
 use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::spec::{BodyRef, IdempotencyKey, SchemaVerdicts, Submission, Text};
 use crate::ledger::machine::task::status::Delivery;
 use crate::ledger::machine::{Fact, KeyBinding};
-use crate::ledger::time::{Millis, Timestamp};
+use crate::ledger::time::Millis;
+
+pub use crate::ledger::machine::callback::CallbackRow;
 
 /// A command with who proposes it, where and under which trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +132,7 @@ pub enum PushTrouble {
         failure: Failure,
         /// The agent's `Retry-After`.
         retry_after: Option<Millis>,
-        /// 429 and 503 use no attempt and do not count against the agent.
+        /// 429 and 503 use no attempt; by their class they count for the breaker.
         busy: AgentBusy,
     },
     /// It may have arrived.
@@ -200,6 +204,28 @@ pub enum Command {
         /// Which agent.
         agent: AgentId,
     },
+    /// Give it no tasks of one capability for a while: the planner counted so many failures (R-RTE-7).
+    OpenBreaker {
+        /// Which agent.
+        agent: AgentId,
+        /// Which process of it failed.
+        incarnation: Incarnation,
+        /// Of which capability.
+        capability: Capability,
+        /// The attempts that failed one after the other, oldest first.
+        failures: Vec<FailedAttempt>,
+    },
+    /// An operator's word on a breaker.
+    SetBreaker {
+        /// Which agent.
+        agent: AgentId,
+        /// Of which capability.
+        capability: Capability,
+        /// What.
+        word: BreakerWord,
+        /// Why.
+        reason: Text,
+    },
     /// It missed some heartbeats; checked against the incarnation.
     MarkUnhealthy {
         /// Which agent.
@@ -225,6 +251,8 @@ pub enum Command {
         submission: Arc<Submission>,
         /// What its idempotency key is bound to on disk; the shell fills it in.
         bound: Option<KeyBinding>,
+        /// How its capability was found, if it named none.
+        routed: Option<Box<TextRoute>>,
     },
     /// Hand a queued task to an agent. The planner proposes it; the limits are checked again here.
     DispatchTask {
@@ -397,6 +425,16 @@ pub enum Command {
         reason: Text,
     },
 
+    /// Change how the tasks of one capability of the namespace are given out.
+    SetRouting {
+        /// Which capability.
+        capability: Capability,
+        /// What.
+        change: RoutingChange,
+        /// Why.
+        reason: Text,
+    },
+
     /// A timer is due. The sequencer proposes it.
     Fire {
         /// Whose.
@@ -448,27 +486,4 @@ pub enum Command {
         /// Which attempt.
         attempt: AttemptNo,
     },
-}
-
-/// A settled callback as the store keeps it, so that it can be sent again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallbackRow {
-    /// Where it belongs.
-    pub namespace: Namespace,
-    /// What it tells about.
-    pub subject: CallbackSubject,
-    /// The event that it tells.
-    pub seq: crate::ledger::ids::Seq,
-    /// Where to.
-    pub url: Text,
-    /// Signed with which secret.
-    pub secret_ref: Text,
-    /// How it settled.
-    pub state: crate::ledger::machine::callback::CallbackState,
-    /// Tries of the last round.
-    pub attempts: u32,
-    /// When it settled.
-    pub at: Timestamp,
-    /// Why the last try failed.
-    pub last_error: Option<Text>,
 }

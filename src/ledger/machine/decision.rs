@@ -314,6 +314,18 @@ pub enum Rejection {
         /// Which agent.
         agent: AgentId,
     },
+    /// The agent's breaker for the capability lets nothing through now (R-RTE-7).
+    BreakerOpen {
+        /// Which agent.
+        agent: AgentId,
+        /// Of which capability.
+        capability: Capability,
+    },
+    /// The agent does not offer the capability.
+    CapabilityNotOffered {
+        /// Which one.
+        capability: Capability,
+    },
     /// The agent may not be given work now (S7).
     AgentNotOpen {
         /// Which agent.
@@ -339,6 +351,8 @@ pub enum Rejection {
         /// Encoded bytes at most.
         limit: u32,
     },
+    /// There is no version before to go back to.
+    NothingToUndo,
     /// The policy's fields contradict each other.
     PolicyInvalid {
         /// Which rule is broken.
@@ -368,6 +382,7 @@ impl Rejection {
             Self::MovedOn { .. }
                 | Self::NoFreeSlot { .. }
                 | Self::AgentNotOpen { .. }
+                | Self::BreakerOpen { .. }
                 | Self::ReplayMovedOn { .. }
                 | Self::QueueFull { .. }
         )

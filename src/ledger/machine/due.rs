@@ -1,10 +1,11 @@
-//! The one timer index: (when, whose). Every unfinished task and every waiting agent stands in it exactly once (T3).
+//! The one timer index: (when, whose). Every unfinished task, every waiting agent and every open breaker stands in it exactly once (T3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{AgentKey, ReachId};
+use crate::ledger::machine::breaker::BreakerKey;
 use crate::ledger::time::Timestamp;
 
 /// Whose timer.
@@ -14,6 +15,8 @@ pub enum Subject {
     Task(ReachId),
     /// An agent's drain grace or oldest ghost slot.
     Agent(AgentKey),
+    /// An open breaker's end.
+    Breaker(BreakerKey),
 }
 
 /// All timers, earliest first.

@@ -12,11 +12,14 @@ use crate::ledger::machine::access::Access;
 use crate::ledger::machine::agent::Agent;
 use crate::ledger::machine::agent::apply::rebuild;
 use crate::ledger::machine::batch::Batch;
+use crate::ledger::machine::breaker::apply::restore;
+use crate::ledger::machine::breaker::{Breaker, BreakerKey};
 use crate::ledger::machine::callback::Callback;
 use crate::ledger::machine::endings::Endings;
 use crate::ledger::machine::event::HeldWhy;
 use crate::ledger::machine::policy::{HubPolicy, Policies, RulesByCapability};
 use crate::ledger::machine::replay::Replay;
+use crate::ledger::machine::routing::RoutingByCapability;
 use crate::ledger::machine::success::Origin;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::{Kin, State, canonical};
@@ -61,6 +64,10 @@ pub struct StateImage {
     pub hub_policy: HubPolicy,
     /// How tasks ended.
     pub endings: Vec<(Namespace, Endings)>,
+    /// Breakers that are not simply closed.
+    pub breakers: Vec<(BreakerKey, Breaker)>,
+    /// Routing rules.
+    pub routing_rules: Arc<RoutingByCapability>,
 }
 
 /// What version 1 of the image held, in its order.
@@ -107,10 +114,20 @@ impl StateImage {
         } else {
             Digest::of(&[&second.0, &canonical::digest(&(&self.origins, &self.held)).0])
         };
-        if self.hub_policy == HubPolicy::default() && self.endings.is_empty() {
-            return third;
+        let fourth = if self.hub_policy == HubPolicy::default() && self.endings.is_empty() {
+            third
+        } else {
+            Digest::of(&[&third.0, &canonical::digest(&(&self.hub_policy, &self.endings)).0])
+        };
+        let fifth = if self.breakers.is_empty() {
+            fourth
+        } else {
+            Digest::of(&[&fourth.0, &canonical::digest(&self.breakers).0])
+        };
+        if self.routing_rules.is_empty() {
+            return fifth;
         }
-        Digest::of(&[&third.0, &canonical::digest(&(&self.hub_policy, &self.endings)).0])
+        Digest::of(&[&fifth.0, &canonical::digest(&self.routing_rules).0])
     }
 }
 
@@ -139,6 +156,7 @@ impl State {
             access: Arc::clone(&self.access),
             policies: Arc::clone(&self.policies),
             capability_rules: Arc::clone(&self.capability_rules),
+            routing_rules: Arc::clone(&self.routing_rules),
             replays: self.replays.values().cloned().collect(),
             origins: self
                 .origins
@@ -149,6 +167,14 @@ impl State {
             held: self.held.iter().map(|(id, why)| (*id, *why)).collect(),
             hub_policy: self.hub_policy,
             endings: self.endings.iter().map(|(name, endings)| (name.clone(), endings.clone())).collect(),
+            breakers: self
+                .breakers
+                .iter()
+                .flat_map(|(agent, breakers)| breakers.iter().map(move |of| (agent, of)))
+                .map(|(agent, (capability, breaker))| {
+                    (BreakerKey { agent: agent.clone(), capability: capability.clone() }, breaker.clone())
+                })
+                .collect(),
             kin: self.kin.iter().filter(|(id, _)| self.tasks.contains_key(id)).map(|(id, kin)| (*id, *kin)).collect(),
         }
     }
@@ -168,6 +194,7 @@ impl State {
             access: image.access,
             policies: image.policies,
             capability_rules: image.capability_rules,
+            routing_rules: image.routing_rules,
             replays: image.replays.into_iter().map(|replay| (replay.id, replay)).collect(),
             kin: image.kin.into_iter().collect(),
             origins: image.origins.into_iter().collect(),
@@ -189,6 +216,7 @@ impl State {
         }
         state.callbacks_due = state.callbacks.values().map(|callback| (callback.next_at, callback.id)).collect();
         rebuild(&mut state);
+        restore(&mut state, image.breakers);
         state
     }
 

@@ -17,6 +17,7 @@ pub mod agent;
 pub mod audit;
 pub mod batch;
 pub mod bounds;
+pub mod breaker;
 pub mod callback;
 mod canonical;
 pub mod catalog;
@@ -30,6 +31,7 @@ pub mod image;
 pub mod index;
 pub mod policy;
 pub mod replay;
+pub mod routing;
 pub mod step;
 pub mod success;
 pub mod task;
@@ -50,6 +52,7 @@ use access::Access;
 use agent::Agent;
 use batch::Batch;
 use bounds::Census;
+use breaker::Breakers;
 use callback::Callback;
 use catalog::Catalog;
 use due::Due;
@@ -58,6 +61,7 @@ use event::{EventKind, HeldWhy};
 use index::Departed;
 use policy::{HubPolicy, Policies, RulesByCapability};
 use replay::Replay;
+use routing::RoutingByCapability;
 use success::{Origin, Successes};
 use task::spec::Text;
 use task::status::StatusKind;
@@ -70,6 +74,8 @@ pub enum KeySubject {
     Task(ReachId),
     /// A batch.
     Batch(BatchId),
+    /// A replay plan.
+    Replay(ReplayId),
 }
 
 /// A bound idempotency key, as the store keeps it (semantics 31).
@@ -134,6 +140,8 @@ pub struct State {
     pub(in crate::ledger::machine) wall_offset: i64,
     pub(in crate::ledger::machine) tasks: BTreeMap<ReachId, Arc<Task>>,
     pub(in crate::ledger::machine) agents: BTreeMap<AgentKey, Agent>,
+    /// Those that are not simply closed.
+    pub(in crate::ledger::machine) breakers: Breakers,
     pub(in crate::ledger::machine) callbacks: BTreeMap<CallbackId, Callback>,
     pub(in crate::ledger::machine) batches: BTreeMap<BatchId, Batch>,
     pub(in crate::ledger::machine) replays: BTreeMap<ReplayId, Arc<Replay>>,
@@ -146,6 +154,7 @@ pub struct State {
     pub(in crate::ledger::machine) access: Arc<Access>,
     pub(in crate::ledger::machine) policies: Arc<Policies>,
     pub(in crate::ledger::machine) capability_rules: Arc<RulesByCapability>,
+    pub(in crate::ledger::machine) routing_rules: Arc<RoutingByCapability>,
     pub(in crate::ledger::machine) hub_policy: HubPolicy,
     /// Counted once, at the end of each task; what has ended leaves memory.
     pub(in crate::ledger::machine) endings: BTreeMap<Namespace, Endings>,

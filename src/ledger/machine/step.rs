@@ -15,7 +15,9 @@ use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind};
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::{Fact, State, access, agent, batch, callback, hub, policy, replay, task};
+use crate::ledger::machine::{
+    Fact, State, access, agent, batch, breaker, callback, hub, policy, replay, routing, task,
+};
 use crate::ledger::time::Timestamp;
 
 /// What one step did.
@@ -90,6 +92,8 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
         | Command::MarkUnhealthy { .. }
         | Command::MarkLost { .. } => agent::decide::decide(state, proposal, now),
         Command::Fire { subject: Subject::Agent(key) } => agent::decide::fire(state, key, now),
+        Command::OpenBreaker { .. } | Command::SetBreaker { .. } => breaker::decide::decide(state, proposal, now),
+        Command::Fire { subject: Subject::Breaker(key) } => breaker::decide::fire(state, key, now),
         Command::SubmitTask { .. }
         | Command::DispatchTask { .. }
         | Command::Report(_)
@@ -116,6 +120,7 @@ pub fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
         Command::SetPolicy { .. } | Command::SetCapabilityPolicy { .. } | Command::SetHubPolicy { .. } => {
             policy::decide::decide(state, proposal)
         }
+        Command::SetRouting { .. } => routing::decide::decide(state, proposal),
         Command::StartHub { .. }
         | Command::AcceptLoss { .. }
         | Command::StopHub { .. }
@@ -153,18 +158,26 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
         EventBody::HubStalled(body) => task::apply::give_time_back(state, event, body.by),
         EventBody::LineageStarted(_) | EventBody::HubStopped(_) | EventBody::ClockJumped(_) => hub::apply(state, event),
         EventBody::AgentRegistered(body) => registered(state, event, &body.agent),
+        EventBody::AgentUpdated(_) | EventBody::AgentLeft(_) | EventBody::AgentDeregistered(_) => {
+            agent::apply::apply(state, event)?;
+            breaker::apply::agent_changed(state, event, None);
+            Ok(())
+        }
         EventBody::AgentTold(_)
-        | EventBody::AgentUpdated(_)
         | EventBody::AgentDraining(_)
         | EventBody::AgentUnhealthy(_)
         | EventBody::AgentHealthy(_)
         | EventBody::AgentLost(_)
-        | EventBody::AgentLeft(_)
-        | EventBody::AgentDeregistered(_)
         | EventBody::AgentSlotFreed(_) => agent::apply::apply(state, event),
+        EventBody::BreakerOpened(_) | EventBody::BreakerHalfOpened(_) | EventBody::BreakerClosed(_) => {
+            breaker::apply::apply(state, event)
+        }
+        EventBody::TaskDispatched(body) => {
+            task::apply::apply(state, event)?;
+            breaker::apply::dispatched(state, event, body)
+        }
         EventBody::TaskSubmitted(_)
         | EventBody::TaskQueued(_)
-        | EventBody::TaskDispatched(_)
         | EventBody::TaskAcknowledged(_)
         | EventBody::TaskReclaimed(_)
         | EventBody::TaskOverdue(_)
@@ -211,15 +224,19 @@ pub fn apply(state: &mut State, event: &Event) -> Result<(), ImpossibleTransitio
         EventBody::PolicyChanged(_) | EventBody::CapabilityPolicyChanged(_) | EventBody::HubPolicyChanged(_) => {
             policy::apply::apply(state, event)
         }
+        EventBody::RoutingRulesChanged(body) => routing::apply::apply(state, event, body),
     }
 }
 
 /// A registration, and what it takes from an older process.
 fn registered(state: &mut State, event: &Event, agent: &AgentId) -> Result<(), ImpossibleTransition> {
+    let key = event.namespace.clone().map(|namespace| AgentKey { namespace, agent_id: agent.clone() });
+    let before = key.as_ref().and_then(|key| state.agents.get(key)).map(|agent| agent.incarnation);
     agent::apply::apply(state, event)?;
-    if let Some(namespace) = event.namespace.clone() {
-        state.let_go_of_older(&AgentKey { namespace, agent_id: agent.clone() });
+    if let Some(key) = key {
+        state.let_go_of_older(&key);
     }
+    breaker::apply::agent_changed(state, event, before);
     Ok(())
 }
 
@@ -227,6 +244,7 @@ fn registered(state: &mut State, event: &Event, agent: &AgentId) -> Result<(), I
 fn follow_ups(state: &State, event: &Event) -> Vec<EventBody> {
     let mut bodies = callback::decide::follow_ups(state, event);
     bodies.extend(batch::decide::follow_ups(state, event));
+    bodies.extend(breaker::decide::follow_ups(state, event));
     bodies.extend(agent::decide::follow_ups(state, event));
     bodies.extend(replay::decide::follow_ups(state, event));
     bodies
@@ -267,6 +285,9 @@ impl Envelope {
         }
         if let Command::Fire { subject: Subject::Agent(key) } = &proposal.command {
             envelope.namespace = Some(key.namespace.clone());
+        }
+        if let Command::Fire { subject: Subject::Breaker(key) } = &proposal.command {
+            envelope.namespace = Some(key.agent.namespace.clone());
         }
         envelope
     }

@@ -176,7 +176,7 @@ impl World {
     }
 
     pub(in crate::ledger::machine) fn submit(&mut self, submission: Submission) -> Vec<&'static str> {
-        self.ok(Command::SubmitTask { submission: Arc::new(submission), bound: None })
+        self.ok(Command::SubmitTask { submission: Arc::new(submission), bound: None, routed: None })
     }
 
     /// Hands a queued task to the agent's current process, which must be possible.
@@ -190,8 +190,13 @@ impl World {
         n: u8,
         agent: &str,
     ) -> (Vec<&'static str>, Result<Answer, Rejection>) {
-        let explanation =
-            Explanation { strategy: "test".into(), score: Vec::new(), runners_up: Vec::new(), exclusions: Vec::new() };
+        let explanation = Explanation {
+            strategy: "test".into(),
+            score: Vec::new(),
+            runners_up: Vec::new(),
+            exclusions: Vec::new(),
+            rules: None,
+        };
         let attempt = self.state.task(task_id(n)).unwrap().attempt.next();
         self.when(Command::DispatchTask {
             task: task_id(n),

@@ -32,7 +32,8 @@ pub const EVENT_FRAME_VERSION: u8 = 1;
 /// Version of a kind's body as it is written today.
 #[must_use]
 pub const fn kind_version(kind: EventKind) -> u8 {
-    if matches!(kind, EventKind::TaskRedriven) { 2 } else { 1 }
+    use EventKind::{ReplayPlanned, ReplayResumed, TaskDispatched, TaskRedriven, TaskSubmitted};
+    if matches!(kind, TaskSubmitted | TaskDispatched | TaskRedriven | ReplayPlanned | ReplayResumed) { 2 } else { 1 }
 }
 
 /// Bytes of an event frame before the envelope.

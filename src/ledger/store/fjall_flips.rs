@@ -50,7 +50,7 @@ fn the_event(seq: u64) -> Event {
         let body = body(seq);
         spec.payload = Some(BodyRef { digest: body.digest(), len: u32::try_from(body.bytes.len()).unwrap() });
         spec.batch = None;
-        return event(seq, TaskSubmitted { submission: Arc::new(spec), deadline: Timestamp(9_000_000) });
+        return event(seq, TaskSubmitted { submission: Arc::new(spec), deadline: Timestamp(9_000_000), routed: None });
     }
     let mut token = token();
     token.id = TokenId::new(&format!("t{seq}")).unwrap();

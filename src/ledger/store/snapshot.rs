@@ -13,10 +13,18 @@ use crate::ledger::machine::policy::HubPolicy;
 
 /// Version of the image's layout. Each is the one before with more fields at its end, and an earlier one reads as one in
 /// which they are empty: version 1 had no replay plans, redrives and rules by capability, version 2 no origins of redrives
-/// and no orphans held for a word, version 3 no rules of the hub and no count of endings.
-pub const SNAPSHOT_VERSION: u8 = 4;
+/// and no orphans held for a word, version 3 no rules of the hub and no count of endings, version 4
+/// no breakers, version 5 no routing rules.
+pub const SNAPSHOT_VERSION: u8 = 6;
 /// A start from an earlier one would not know how tasks had ended by then: the log is folded as a whole instead, once.
 const COUNTS_ENDINGS: u8 = 4;
+
+const HAS_BREAKERS: u8 = 5;
+
+/// What version 5 added, with nothing in it: an empty list.
+const NO_BREAKERS: &[u8] = &[0];
+/// What version 6 added, with nothing in it.
+const NO_ROUTING_RULES: &[u8] = &[0];
 
 /// A state as bytes, with the seq that it folds up to and its digest: ready for [`Store::put_snapshot`].
 ///
@@ -50,10 +58,11 @@ pub fn decode(seq: Seq, digest: Digest, bytes: &[u8]) -> Result<State, CodecErro
         2 => &[0; 2],
         _ => &[],
     };
-    let image: StateImage = if *version < COUNTS_ENDINGS {
-        decode_bare(&[image, missing, &*empty_fourth()?].concat())?
-    } else {
-        decode_bare(image)?
+    let image: StateImage = match version {
+        ..COUNTS_ENDINGS => decode_bare(&[image, missing, &*empty_fourth()?, NO_BREAKERS, NO_ROUTING_RULES].concat())?,
+        ..HAS_BREAKERS => decode_bare(&[image, NO_BREAKERS, NO_ROUTING_RULES].concat())?,
+        ..SNAPSHOT_VERSION => decode_bare(&[image, NO_ROUTING_RULES].concat())?,
+        SNAPSHOT_VERSION.. => decode_bare(image)?,
     };
     let state = State::from_image(image);
     if state.seq() != seq {

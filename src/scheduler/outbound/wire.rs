@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::ledger::handle::{Handed, Ledger, Unavailable};
 use crate::ledger::ids::{Digest, ReachId};
 use crate::ledger::keys::LeaseToken;
-use crate::ledger::machine::task::spec::{Qos, Text};
+use crate::ledger::machine::task::spec::Text;
 use crate::ledger::store::{BodyKey, BodyKind};
 
 /// The bodies that go into a handed task, byte for byte as they were stored.
@@ -87,21 +87,13 @@ pub fn claimed_task(
         session_id: spec.session.as_ref().map(crate::ledger::ids::SessionId::as_str),
         context_path: spec.context_path.as_deref(),
         labels: Labels(&spec.labels),
-        qos: qos_name(spec.qos),
+        qos: spec.qos.name(),
         deadline: handed.deadline.to_string(),
         reach_deadline: handed.reach_deadline.to_string(),
         work_timeout_ms: handed.work_timeout.0,
         replay,
         traceparent: handed.trace.map(|trace| trace.to_string()),
     })
-}
-
-const fn qos_name(qos: Qos) -> &'static str {
-    match qos {
-        Qos::Urgent => "urgent",
-        Qos::Normal => "normal",
-        Qos::Background => "background",
-    }
 }
 
 /// Where the bodies of a handed task lie: payload, then stage data.

@@ -2,7 +2,7 @@
 //!
 //! It reads the state, not only the event: several events of one step are observed after all of them were applied.
 
-use crate::ledger::ids::{AgentKey, Capability, Incarnation, ReachId};
+use crate::ledger::ids::{AgentKey, Capability, Incarnation, ReachId, Seq};
 use crate::ledger::machine::State;
 use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::task::Task;
@@ -16,23 +16,41 @@ use crate::scheduler::vitals::Outcome;
 /// Who holds a task, and since when: for latencies and suspects.
 #[derive(Debug, Clone)]
 pub(super) struct Holding {
-    agent: AgentKey,
+    pub(super) agent: AgentKey,
     /// The process that took it: what an older one holds takes no slot of its successor and makes it no suspect's host.
-    process: Incarnation,
+    pub(super) process: Incarnation,
     seat: SeatNo,
     suspect: Suspect,
     /// Its capability, while it is over its time there.
     overdue: Option<Capability>,
+    /// Was its attempt counted against its agent, or is it not to be?
+    pub(super) counted: bool,
     pub(super) dispatched_at: Option<Timestamp>,
     acked_at: Option<Timestamp>,
 }
 
+/// A holding that ended, and the last event of the step that ended it.
+#[derive(Debug)]
+pub(super) struct Ended {
+    task: ReachId,
+    last: Seq,
+    holding: Holding,
+}
+
 impl Scheduler {
+    /// The holding of which an event speaks: an acknowledgement and an outcome may come in one step, and the first of
+    /// them meets a state in which nobody holds the task any more.
+    pub(super) fn spoken_of(&mut self, event: &Event, id: ReachId) -> Option<&mut Holding> {
+        let ended = self.ended.as_mut().filter(|ended| ended.task == id && event.seq <= ended.last);
+        self.holdings.get_mut(&id).or_else(|| ended.map(|ended| &mut ended.holding))
+    }
+
     /// Follows one task after an event: its proposal, its holder, its place in the queue.
     pub(super) fn follow(&mut self, state: &State, event: &Event, id: ReachId) {
         let task = state.task(id);
         let is_queued = task.is_some_and(|task| matches!(task.status, Status::Queued { .. }));
         self.measure(event, id);
+        self.count_failure(state, event, id);
         self.notice_crash(state, event, id);
         if !is_queued {
             self.settle(id, Settled::Decided);
@@ -45,6 +63,7 @@ impl Scheduler {
         if let (Some(worker), Some(task)) = (worker, task) {
             self.affinity.passed_by(state, task, (&worker, event.at));
         }
+        self.count_sessions();
         let Some(task) = task.filter(|_| is_queued && !self.pending.contains_key(&id)) else { return };
         if self.queue.place(id).is_none() {
             self.enqueue(state, task, None);
@@ -71,13 +90,15 @@ impl Scheduler {
             {
                 holding.dispatched_at = Some(event.at);
                 holding.acked_at = None;
+                holding.counted = false;
             }
         } else {
-            if let Some(old) = self.holdings.remove(&id)
-                && self.is_current(old.seat, old.process)
-            {
-                self.count_suspect(old.seat, old.suspect, u32::saturating_sub);
-                self.count_overdue(old.seat, (old.overdue.as_ref(), None));
+            if let Some(old) = self.holdings.remove(&id) {
+                if self.is_current(old.seat, old.process) {
+                    self.count_suspect(old.seat, old.suspect, u32::saturating_sub);
+                    self.count_overdue(old.seat, (old.overdue.as_ref(), None));
+                }
+                self.ended = Some(Ended { task: id, last: state.seq(), holding: old });
             }
             if let (Some(agent), Some(task)) = (holder.clone(), task) {
                 self.begin_holding(state, task, agent, event.at);
@@ -127,7 +148,9 @@ impl Scheduler {
         if self.is_current(seat, process) {
             self.count_suspect(seat, suspect, u32::saturating_add);
         }
-        let holding = Holding { agent, process, seat, suspect, overdue: None, dispatched_at: Some(at), acked_at: None };
+        let dispatched_at = Some(at);
+        let holding =
+            Holding { agent, process, seat, suspect, overdue: None, counted: false, dispatched_at, acked_at: None };
         self.holdings.insert(task.id(), holding);
         self.note_overdue(task);
     }
@@ -147,7 +170,7 @@ impl Scheduler {
         reason = "asks about the events that end or begin work; the rest tell no latency"
     )]
     fn measure(&mut self, event: &Event, id: ReachId) {
-        let Some(holding) = self.holdings.get(&id) else { return };
+        let Some(holding) = self.spoken_of(event, id).map(|holding| holding.clone()) else { return };
         let worked = holding.acked_at.map(|at| event.at.since(at));
         match &event.body {
             EventBody::TaskAcknowledged(_) => {
@@ -156,20 +179,30 @@ impl Scheduler {
                 }
             }
             EventBody::TaskSucceeded(_) => {
-                self.vitals.ended(&holding.agent, Outcome::Succeeded, worked);
+                self.vitals.ended(&holding.agent, (Outcome::Succeeded, event.at), worked);
                 self.vitals.asked(&holding.agent, event.at);
             }
             EventBody::TaskFailed(_) | EventBody::TaskAttemptFailed(_) => {
-                self.vitals.ended(&holding.agent, Outcome::Failed, worked);
+                self.vitals.ended(&holding.agent, (Outcome::Failed, event.at), worked);
                 // What it never began says nothing: it may have claimed and died.
                 if worked.is_some() {
                     self.vitals.asked(&holding.agent, event.at);
                 }
             }
             EventBody::TaskOrphaned(body) if is_failure(body.cause) => {
-                self.vitals.ended(&holding.agent, Outcome::Failed, None);
+                self.vitals.ended(&holding.agent, (Outcome::Failed, event.at), None);
             }
             _ => {}
+        }
+    }
+
+    /// Brings the seats up to date with who holds how many sessions.
+    pub(super) fn count_sessions(&mut self) {
+        for agent in self.affinity.take_changed() {
+            let sessions = self.affinity.sessions_of(&agent);
+            if let Some(seat) = self.roster.number(&agent) {
+                self.roster.adjust(seat, |desk| desk.seat.sessions = sessions);
+            }
         }
     }
 

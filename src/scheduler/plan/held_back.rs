@@ -9,9 +9,10 @@ use crate::ledger::machine::State;
 use crate::ledger::machine::task::Task;
 use crate::ledger::time::Timestamp;
 use crate::scheduler::plan::Scheduler;
-use crate::scheduler::queue::LaneNo;
+use crate::scheduler::queue::{Lane, LaneNo};
 use crate::scheduler::roster::{Roster, SeatNo};
-use crate::scheduler::routing::candidate::Reason;
+use crate::scheduler::routing::bar::barred;
+use crate::scheduler::routing::candidate::{Reason, Seat};
 
 /// Until when a lane waits, and for whom.
 #[derive(Debug, Clone, Copy)]
@@ -23,15 +24,20 @@ pub(super) struct Hold {
 
 impl Hold {
     /// Until when there is nothing new to be found: its agent may have asked since, and is then expected for longer.
-    fn goes_on(self, roster: &Roster, now: Timestamp) -> Option<Timestamp> {
+    fn goes_on(self, roster: &Roster, lane: &Lane, now: Timestamp) -> Option<Timestamp> {
         let seat = self.expected.and_then(|seat| roster.desk(seat)).map(|desk| &desk.seat);
-        seat.filter(|seat| seat.busy() == Some(Reason::NoOpenClaim) && seat.asks_by > now).map(|seat| seat.asks_by)
+        let is_about_to = |seat: &&Seat| seat.busy() == Some(Reason::NoOpenClaim) && seat.asks_by > now;
+        seat.filter(is_about_to).filter(|seat| barred(&lane.needs.capability, seat).is_none()).map(|seat| seat.asks_by)
     }
 }
 
 /// Is the lane to be passed over?
-pub(super) fn is_held(held_back: &BTreeMap<LaneNo, Hold>, lane: LaneNo, (roster, now): (&Roster, Timestamp)) -> bool {
-    held_back.get(&lane).is_some_and(|hold| hold.goes_on(roster, now).is_some())
+pub(super) fn is_held(
+    held_back: &BTreeMap<LaneNo, Hold>,
+    (no, lane): (LaneNo, &Lane),
+    (roster, now): (&Roster, Timestamp),
+) -> bool {
+    held_back.get(&no).is_some_and(|hold| hold.goes_on(roster, lane, now).is_some())
 }
 
 /// Does the task come back: was it handed over before, or made of one that was? Such ones of a session wait for its
@@ -46,7 +52,7 @@ impl Scheduler {
         let (held_back, roster, queue) = (&mut self.held_back, &self.roster, &self.queue);
         let dirty = &mut self.dirty_lanes;
         held_back.retain(|lane, hold| {
-            let later = queue.lane(*lane).and_then(|_| hold.goes_on(roster, now));
+            let later = queue.lane(*lane).and_then(|lane| hold.goes_on(roster, lane, now));
             match later {
                 // A wake-up of the past would be asked for again and again.
                 Some(until) => hold.until = until,

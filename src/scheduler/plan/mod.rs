@@ -7,33 +7,39 @@
 //!
 //! Proposals count before they are decided: they take slot, demand and turn at once, and give them back when refused.
 
+mod breakers;
+pub mod departures;
+mod explain;
 mod follow;
 mod held_back;
+mod serve;
+pub mod unserved;
 mod warm;
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use crate::ledger::ids::{AgentKey, LeaseDigest, Namespace, ReachId};
+use crate::ledger::ids::{AgentKey, Capability, Namespace, ReachId};
 use crate::ledger::machine::State;
+use crate::ledger::machine::breaker::{BreakerKey, FailedAttempt};
 use crate::ledger::machine::command::{Command, Proposal};
-use crate::ledger::machine::event::{Event, EventBody, Explanation};
+use crate::ledger::machine::event::{Event, EventBody};
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::task::spec::Qos;
-use crate::ledger::machine::task::status::{Delivery, Status};
-use crate::ledger::planner::{Note, Planner, answer_bytes};
+use crate::ledger::machine::task::status::Status;
+use crate::ledger::planner::{Note, Planner};
 use crate::ledger::time::Timestamp;
 use crate::scheduler::affinity::Affinity;
-use crate::scheduler::queue::{CLASSES, Entry, Head, Lane, LaneKey, LaneNo, Queue, Ticket};
+use crate::scheduler::decisions::Decisions;
+use crate::scheduler::queue::{Entry, LaneKey, LaneNo, Queue, Ticket};
 use crate::scheduler::ramp::{Ramp, STEP};
 use crate::scheduler::roster::{PoolNo, Roster, SeatNo};
 use crate::scheduler::routing::candidate::{Suspect, exclusion};
-use crate::scheduler::routing::{Finding, Needs, Question, RouteReport, route, survey};
+use crate::scheduler::routing::rendezvous::Key;
+use crate::scheduler::routing::{Needs, Question};
 use crate::scheduler::slow_start::SlowStarts;
 use crate::scheduler::vitals::{Taken, Vitals};
-use follow::Holding;
-use held_back::{Hold, comes_back, is_held};
+use follow::{Ended, Holding};
+use held_back::{Hold, comes_back};
 
 /// A proposal that is not yet decided.
 #[derive(Debug)]
@@ -43,14 +49,8 @@ struct Pending {
     seat: SeatNo,
     claim: Option<Taken>,
     suspect: Suspect,
-}
-
-/// What an agent should serve next.
-struct Pick {
-    head: Head,
-    lane: LaneNo,
-    class: Qos,
-    waiting: [bool; 3],
+    /// The capability for which it tries its agent out.
+    probe: Option<Capability>,
 }
 
 /// The scheduler's planner; see the module.
@@ -60,13 +60,18 @@ pub struct Scheduler {
     roster: Roster,
     vitals: Vitals,
     holdings: BTreeMap<ReachId, Holding>,
+    /// The holding that a step ended last: a later event of that step may speak of it.
+    ended: Option<Ended>,
     affinity: Affinity,
+    decisions: Decisions,
     warming: SlowStarts,
     pending: BTreeMap<ReachId, Pending>,
     dirty_seats: BTreeSet<SeatNo>,
     dirty_lanes: BTreeSet<LaneNo>,
     held_back: BTreeMap<LaneNo, Hold>,
     set_aside: BTreeMap<LaneNo, Timestamp>,
+    /// Breakers that are to open, with the attempts that failed.
+    tripped: BTreeMap<BreakerKey, Vec<FailedAttempt>>,
     ramp: Option<Ramp>,
     boot_order: u64,
     boot_left: usize,
@@ -98,25 +103,16 @@ impl Scheduler {
         self.queue.len()
     }
 
-    /// Explains a routing question in full, as of now: the same rules and positions that the next dispatch uses.
-    #[must_use]
-    pub fn explain(&self, state: &State, question: &Question<'_>) -> RouteReport {
-        let pool = self.roster.pool_named(&question.needs.namespace, &question.needs.capability);
-        let positions = pool.into_iter().flat_map(|pool| pool.positions()).map(|(id, at)| (id.clone(), at)).collect();
-        route(question, state, &self.vitals, &positions)
-    }
-
-    /// As [`Scheduler::explain`], for a task.
-    #[must_use]
-    pub fn explain_task(&self, state: &State, task: &Task) -> RouteReport {
-        let needs = Needs::of_task(task);
-        self.explain(state, &self.wishes(state, &needs, task))
-    }
-
     /// Which agent works for which session.
     #[must_use]
     pub const fn affinity(&self) -> &Affinity {
         &self.affinity
+    }
+
+    /// The last decisions.
+    #[must_use]
+    pub const fn decisions(&self) -> &Decisions {
+        &self.decisions
     }
 
     fn wishes<'a>(&'a self, state: &State, needs: &'a Needs, task: &'a Task) -> Question<'a> {
@@ -127,6 +123,7 @@ impl Scheduler {
             affine,
             avoid: task.avoid.as_ref(),
             expected: affine.filter(|_| comes_back(state, task)),
+            key: Key::of(&task.spec, task.submitter.as_ref()),
             now: self.now,
         }
     }
@@ -134,7 +131,7 @@ impl Scheduler {
     fn touch(&mut self, state: &State, key: &AgentKey) {
         let Some(agent) = state.agent(key) else { return };
         self.notice_return(state, agent);
-        let (no, changed) = self.roster.refresh(agent, self.vitals.of(key));
+        let (no, changed) = self.roster.refresh(agent, self.vitals.of(key), state);
         if self.roster.desk(no).is_some_and(|desk| desk.seat.room() > 0) {
             self.dirty_seats.insert(no);
         }
@@ -215,6 +212,9 @@ impl Scheduler {
         self.roster.adjust(pending.seat, |desk| {
             desk.seat.reserved = desk.seat.reserved.saturating_sub(1);
             desk.seat.suspects = desk.seat.suspects.saturating_sub(suspect);
+            if let Some(capability) = &pending.probe {
+                desk.seat.probing.remove(capability);
+            }
         });
         match (how, pending.claim) {
             (Settled::Refused, Some(claim)) => self.vitals.return_demand(&pending.agent, claim),
@@ -236,101 +236,6 @@ impl Scheduler {
                 self.set_aside.insert(place.lane, self.now.after(STEP));
             }
         }
-    }
-
-    /// What the agent should serve next, among the lanes that it can serve.
-    fn pick(&mut self, no: SeatNo, skip: &BTreeSet<LaneNo>) -> Option<Pick> {
-        let desk = self.roster.desk(no)?;
-        if desk.seat.busy().is_some() {
-            return None;
-        }
-        let mut heads: [Option<(Head, LaneNo)>; 3] = [None; 3];
-        for (pool, offer) in desk.pools() {
-            let Some(offer) = desk.seat.declaration.offers.get(*offer) else { continue };
-            let fits = |no: LaneNo, lane: &Lane| {
-                !skip.contains(&no)
-                    && !self.set_aside.contains_key(&no)
-                    && !is_held(&self.held_back, no, (&self.roster, self.now))
-                    && exclusion(&lane.needs, &desk.seat, offer).is_none()
-            };
-            for (class, best) in CLASSES.into_iter().zip(heads.iter_mut()) {
-                if let Some((head, lane)) = self.queue.first(*pool, class, fits)
-                    && best.is_none_or(|(other, _)| head < other)
-                {
-                    *best = Some((head, lane));
-                }
-            }
-        }
-        let waiting = heads.map(|head| head.is_some());
-        let class = desk.floor.choose(waiting)?;
-        let (head, lane) = CLASSES.into_iter().zip(heads).find(|(other, _)| *other == class)?.1?;
-        Some(Pick { head, lane, class, waiting })
-    }
-
-    /// One dispatch out of the lanes that this agent can serve; maybe to another agent, if the strategy says so.
-    fn serve_one(&mut self, state: &State, no: SeatNo) -> Option<Proposal> {
-        let mut skip = BTreeSet::new();
-        loop {
-            let pick = self.pick(no, &skip)?;
-            let lane = self.queue.lane(pick.lane)?;
-            let (needs, pool) = (Arc::clone(&lane.needs), lane.pool);
-            let Some(task) = state.task(pick.head.task) else {
-                self.dequeue(pick.head.task);
-                continue;
-            };
-            let strategy = self.roster.pool(pool)?.strategy();
-            match survey(&self.wishes(state, &needs, task), strategy, &self.roster.providers(pool)) {
-                Finding::Serve { winner, positions, explanation } => {
-                    let seat = self.roster.seat_at(pool, winner)?;
-                    self.roster.set_positions(pool, positions);
-                    self.roster.adjust(no, |desk| desk.floor.picked(pick.class, pick.waiting));
-                    return self.propose(task, seat, explanation);
-                }
-                Finding::HoldBack { until, expected } => {
-                    let expected = expected.and_then(|place| self.roster.seat_at(pool, place));
-                    self.held_back.insert(pick.lane, Hold { until, expected });
-                    skip.insert(pick.lane);
-                }
-                Finding::Nobody => {
-                    skip.insert(pick.lane);
-                }
-            }
-        }
-    }
-
-    fn propose(&mut self, task: &Task, seat: SeatNo, explanation: Box<Explanation>) -> Option<Proposal> {
-        let taken = &self.roster.desk(seat)?.seat;
-        let (agent, incarnation, delivery) = (taken.key.clone(), taken.incarnation, taken.delivery());
-        let ticket = self.queue.serve(task.id())?;
-        self.left(&ticket);
-        let claim = match delivery {
-            Delivery::Pull => {
-                let bytes = answer_bytes(&task.spec, task.progress.as_deref());
-                self.vitals.asked(&agent, self.now);
-                self.vitals.take_demand(&agent, incarnation, bytes)
-            }
-            Delivery::Push => None,
-        };
-        let suspect = Suspect::of(task);
-        self.roster.adjust(seat, |desk| {
-            desk.seat.reserved += 1;
-            let fallen = claim.map_or(0, |taken| taken.demand);
-            desk.seat.demand = desk.seat.demand.saturating_sub(fallen);
-        });
-        self.count_suspect(seat, suspect, u32::saturating_add);
-        if let Some(ramp) = &mut self.ramp {
-            ramp.spend();
-        }
-        let command = Command::DispatchTask {
-            task: task.id(),
-            agent: agent.agent_id.clone(),
-            incarnation,
-            delivery,
-            lease: LeaseDigest::default(),
-            explanation,
-        };
-        self.pending.insert(task.id(), Pending { ticket, agent, seat, claim, suspect });
-        Some(Proposal::by_hub(Some(task.namespace.clone()), command))
     }
 
     /// A ready agent that can serve the lane and was not found useless in this round.
@@ -392,6 +297,7 @@ impl Planner for Scheduler {
                 }
             }
         }
+        self.count_sessions();
         waiting.sort_unstable();
         for task in waiting.into_iter().filter_map(|(_, id)| state.task(id)) {
             self.enqueue(state, task, None);
@@ -405,7 +311,11 @@ impl Planner for Scheduler {
     fn observe(&mut self, state: &State, event: &Event) {
         if let Some(agent) = key_of(event.namespace.as_ref(), &event.body) {
             self.notice_process(event, &agent);
+            self.notice_breaker(event, &agent);
             self.touch(state, &agent);
+        }
+        if let (EventBody::RoutingRulesChanged(body), Some(namespace)) = (&event.body, &event.namespace) {
+            self.roster.begin_round(namespace, &body.capability);
         }
         if event.body.callback_subject().is_none()
             && let Some(task) = event.body.task()
@@ -442,13 +352,18 @@ impl Planner for Scheduler {
     fn plan(&mut self, state: &State, now: Timestamp, room: usize) -> Vec<Proposal> {
         self.now = now;
         self.affinity.expire(now);
+        self.count_sessions();
         // A proposal that was neither applied nor refused was never made.
         for id in self.pending.keys().copied().collect::<Vec<_>>() {
             self.take_back(state, id);
         }
         self.wake_lanes(now);
         self.step_warm_ups(state, now);
-        let mut proposals = Vec::new();
+        // Alone, so that what is planned next knows that they are open.
+        let mut proposals = self.open_breakers(state, room);
+        if !proposals.is_empty() {
+            return proposals;
+        }
         let mut useless = BTreeSet::new();
         while proposals.len() < room && !self.is_ramped(now) {
             if let Some(seat) = self.dirty_seats.first().copied() {

@@ -37,12 +37,20 @@ impl Scheduler {
         match &event.body {
             EventBody::AgentRegistered(_) => {
                 self.vitals.begun(key, event.at);
+                self.tripped.retain(|breaker, _| breaker.agent != *key);
                 self.affinity.forget_agent(key);
+                self.roster.note_departure(key, None);
+                self.count_sessions();
             }
-            EventBody::AgentLost(_)
-            | EventBody::AgentDraining(_)
-            | EventBody::AgentLeft(_)
-            | EventBody::AgentDeregistered(_) => self.affinity.forget_agent(key),
+            EventBody::AgentLeft(_) | EventBody::AgentDeregistered(_) => {
+                self.affinity.forget_agent(key);
+                self.roster.note_departure(key, Some(event.at));
+                self.count_sessions();
+            }
+            EventBody::AgentLost(_) | EventBody::AgentDraining(_) => {
+                self.affinity.forget_agent(key);
+                self.count_sessions();
+            }
             _ => {}
         }
     }

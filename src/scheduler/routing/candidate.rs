@@ -4,7 +4,7 @@
 //! A seat is the handful of figures that a decision needs, kept up to date by the planner, made on the spot by an
 //! explanation; both go through [`exclusion`], so what is explained is what is done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use semver::{Version, VersionReq};
@@ -16,6 +16,9 @@ use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{Requires, SchemaVerdicts, Submission};
 use crate::ledger::machine::task::status::{Delivery, Status};
 use crate::ledger::time::{Millis, Timestamp};
+use crate::scheduler::routing::bar::{self, Bar, barred};
+use crate::scheduler::routing::rendezvous::{Key, mark};
+use crate::scheduler::tempo::{Pace, RecentOutcomes};
 use crate::scheduler::vitals::Pulse;
 
 /// From so many interruptions on a task is a suspect (semantics 9).
@@ -115,6 +118,8 @@ pub struct Question<'a> {
     pub avoid: Option<&'a AgentId>,
     /// Works for its session and is waited for while it is about to ask: only what comes back does so (R-REC-3).
     pub expected: Option<&'a AgentId>,
+    /// What it is kept together by where agents are chosen by a hash.
+    pub key: Key,
     /// As of when.
     pub now: Timestamp,
 }
@@ -171,6 +176,10 @@ reasons! {
     Region "region"
     /// Its version does not meet the requirement.
     Version "version"
+    /// It failed this capability too often and gets nothing of it for a while, or by an operator's word (R-RTE-7).
+    BreakerOpen "breaker-open"
+    /// Another task of this capability tries it out after that.
+    BreakerProbing "breaker-probing"
     /// It reported more load than its threshold.
     LoadThreshold "load-threshold"
     /// It works on all that it may.
@@ -185,6 +194,8 @@ reasons! {
     Overdue "overdue"
     /// It failed this task last and another can serve it.
     Avoid "avoid"
+    /// The rules make priorities tiers, and one of a higher priority can serve (R-RTE-10).
+    LowerTier "lower-tier"
 }
 
 /// The figures of one agent that a decision needs.
@@ -216,12 +227,24 @@ pub struct Seat {
     pub suspects: u32,
     /// Tasks that are over their time there, by capability.
     pub overdue: BTreeMap<Capability, u32>,
+    /// Breakers that are not closed, by capability.
+    pub bars: BTreeMap<Capability, Bar>,
+    /// Capabilities for which it is about to be tried out.
+    pub probing: BTreeSet<Capability>,
+    /// Sessions that it holds (R-RTE-5).
+    pub sessions: u32,
+    /// Is it slower than it always was (R-RTE-6)?
+    pub pace: Pace,
+    /// How attempts ended in the last minutes.
+    pub ends: RecentOutcomes,
+    /// Its name as a number, for hashing.
+    pub mark: u64,
 }
 
 impl Seat {
-    /// The seat of an agent as it stands; `suspects` and `overdue` are kept by whoever keeps the seat.
+    /// The seat of an agent as it stands; `suspects`, `overdue`, `probing` and `sessions` are kept by whoever keeps it.
     #[must_use]
-    pub fn of(agent: &Agent, pulse: Option<&Pulse>) -> Self {
+    pub fn of(agent: &Agent, pulse: Option<&Pulse>, state: &State) -> Self {
         let declaration = Arc::clone(&agent.declaration);
         Self {
             key: agent.key.clone(),
@@ -244,6 +267,12 @@ impl Seat {
             foreign: pulse.map_or(0, Pulse::foreign),
             suspects: 0,
             overdue: BTreeMap::new(),
+            bars: Bar::all_of(state, &agent.key),
+            probing: BTreeSet::new(),
+            sessions: 0,
+            pace: pulse.map(|pulse| pulse.tempo.pace()).unwrap_or_default(),
+            ends: pulse.map(|pulse| pulse.recent).unwrap_or_default(),
+            mark: mark(agent.id().as_str().as_bytes()),
             declaration,
         }
     }
@@ -253,7 +282,7 @@ impl Seat {
     pub fn counted(agent: &Agent, pulse: Option<&Pulse>, state: &State) -> Self {
         let held = || agent.held.iter().filter_map(|task| state.task(*task));
         let suspects = held().filter(|task| Suspect::of(task) == Suspect::Yes).count();
-        let mut seat = Self { suspects: u32::try_from(suspects).unwrap_or(u32::MAX), ..Self::of(agent, pulse) };
+        let mut seat = Self { suspects: u32::try_from(suspects).unwrap_or(u32::MAX), ..Self::of(agent, pulse, state) };
         for task in held().filter(|task| is_overdue(task)) {
             *seat.overdue.entry(task.spec.capability.clone()).or_insert(0) += 1;
         }
@@ -292,6 +321,12 @@ impl Seat {
     pub fn load_milli(&self) -> u64 {
         let load = u64::from(self.taken()) + u64::from(self.foreign);
         load * 1_000 / u64::from(self.declaration.max_concurrency.max(1))
+    }
+
+    /// Sessions that it holds, in thousandths of its max_concurrency.
+    #[must_use]
+    pub fn sessions_milli(&self) -> u64 {
+        u64::from(self.sessions) * 1_000 / u64::from(self.declaration.max_concurrency.max(1))
     }
 
     fn over_threshold(&self) -> bool {
@@ -375,7 +410,9 @@ pub fn mismatch(needs: &Needs, seat: &Seat, offer: &Offer) -> Option<Reason> {
 /// not `no-free-slot`.
 #[must_use]
 pub fn exclusion(needs: &Needs, seat: &Seat, offer: &Offer) -> Option<Reason> {
-    seat.closed.or_else(|| mismatch(needs, seat, offer)).or_else(|| seat.busy()).or_else(|| crowded(needs, seat))
+    let barred = || barred(&needs.capability, seat);
+    let now = || seat.busy().or_else(|| crowded(needs, seat));
+    seat.closed.or_else(|| mismatch(needs, seat, offer)).or_else(barred).or_else(now)
 }
 
 /// Could it take such a task, but for that it does not ask in this moment, and is it about to? What excludes it is
@@ -390,47 +427,6 @@ const fn crowded(needs: &Needs, seat: &Seat) -> Option<Reason> {
     match needs.suspect {
         Suspect::Yes if seat.suspects > 0 => Some(Reason::Suspect),
         Suspect::Yes | Suspect::No => None,
-    }
-}
-
-/// How gladly a task goes to an agent that is not excluded: the lowest grade that anyone has wins. The first field
-/// outweighs the next.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Grade {
-    /// A suspect would have a neighbour there (semantics 9).
-    beside_suspect: bool,
-    /// A task of the capability is over its time there (R-SCH-11).
-    overdue: bool,
-    /// It failed the task last.
-    avoided: bool,
-}
-
-impl Grade {
-    /// The word for an agent that loses by its grade.
-    #[must_use]
-    pub const fn reason(self) -> Option<Reason> {
-        if self.beside_suspect {
-            Some(Reason::Suspect)
-        } else if self.overdue {
-            Some(Reason::Overdue)
-        } else if self.avoided {
-            Some(Reason::Avoid)
-        } else {
-            None
-        }
-    }
-}
-
-/// The grade of an agent for a task.
-#[must_use]
-pub fn grade(question: &Question<'_>, seat: &Seat) -> Grade {
-    Grade {
-        beside_suspect: match question.needs.suspect {
-            Suspect::Yes => seat.taken() > 0,
-            Suspect::No => seat.suspects > 0,
-        },
-        overdue: seat.overdue.contains_key(&question.needs.capability),
-        avoided: question.avoid == Some(&seat.key.agent_id),
     }
 }
 
@@ -459,6 +455,7 @@ pub fn detail(reason: Reason, needs: &Needs, seat: &Seat, offer: &Offer) -> Stri
         Reason::Language => format!("missing languages: {}", missing(&wanted.languages, &offer.languages)),
         Reason::Region => format!("region {}, needed {}", text(&seat.declaration.region), text(&wanted.region)),
         Reason::Version => format!("version {}, needed {}", text(&seat.declaration.version), text(&wanted.version)),
+        Reason::BreakerOpen | Reason::BreakerProbing => bar::detail(reason, seat.bars.get(&needs.capability)),
         Reason::LoadThreshold => {
             format!("load {} ‰, threshold {} ‰", seat.load_milli(), seat.declaration.load_threshold_milli)
         }
@@ -471,5 +468,6 @@ pub fn detail(reason: Reason, needs: &Needs, seat: &Seat, offer: &Offer) -> Stri
             seat.overdue.get(&needs.capability).copied().unwrap_or(0)
         ),
         Reason::Avoid => "it failed this task last".to_owned(),
+        Reason::LowerTier => format!("its priority is {}, and one of a higher priority can serve", offer.priority),
     }
 }

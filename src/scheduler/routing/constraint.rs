@@ -70,6 +70,8 @@ pub enum SchemaRefusal {
 pub struct SchemaViolation {
     /// JSON pointer into the payload.
     pub pointer: String,
+    /// The schema's keyword that it does not meet; says nothing of what the payload holds.
+    pub keyword: String,
     /// What is wrong, at most 256 bytes; may quote the payload.
     pub detail: String,
 }
@@ -122,6 +124,14 @@ impl Schema {
     pub fn check(&self, payload: &Value) -> Result<(), Vec<SchemaViolation>> {
         let violation = |error: jsonschema::ValidationError<'_>| SchemaViolation {
             pointer: error.instance_path().to_string(),
+            keyword: error
+                .schema_path()
+                .to_string()
+                .rsplit('/')
+                .next()
+                .map(str::to_owned)
+                .map(clip)
+                .unwrap_or_default(),
             detail: clip(error.to_string()),
         };
         match self.validator.validate(payload) {

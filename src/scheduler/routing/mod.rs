@@ -1,31 +1,43 @@
 //! Who could do it, who should, and why not the others.
 //!
 //! Why one place: an explanation that is computed apart from the decision is a second opinion. [`survey`] is what the
-//! planner decides by, [`route`] is the same rules over a state, told in full (R-RTE-8).
+//! planner decides by, [`report::route`] is the same rules over a state, told in full (R-RTE-8).
 //!
 //! | where | what |
 //! | --- | --- |
 //! | [`candidate`] | filters: every exclusion with its one exact reason |
-//! | [`strategy`] | the choice among those who remain |
+//! | [`bar`] | the filter of breakers |
+//! | [`mod@grade`] | whom a task goes to gladly, and whom only if there is no other |
+//! | [`way`], [`strategy`], [`rendezvous`] | the choice among those who remain |
+//! | [`report`] | the same, told in full |
 //! | [`constraint`] | JSON Schemas: compiled, bounded, checked |
+//! | [`semantic`] | which capability a free text asks for |
 
+pub mod bar;
 pub mod candidate;
 pub mod constraint;
+pub mod grade;
+#[cfg(test)]
+mod properties;
+pub mod rendezvous;
+pub mod report;
+pub mod semantic;
 pub mod strategy;
+pub mod way;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ledger::ids::AgentId;
-use crate::ledger::machine::State;
-use crate::ledger::machine::agent::{Offer, Strategy};
+use crate::ledger::machine::agent::Offer;
 use crate::ledger::machine::event::{Exclusion, Explanation, ScoredCandidate};
 use crate::ledger::time::Timestamp;
-use crate::scheduler::vitals::Vitals;
 
-use candidate::{Grade, Reason, Seat, asks_soon, detail, exclusion, grade};
 pub use candidate::{Needs, Question};
+use candidate::{Reason, Seat, asks_soon, exclusion};
+use grade::{Grade, grade};
+pub use report::RouteReport;
 use strategy::Contender;
+use way::Way;
 
 /// Runners-up in a stored explanation (semantics 26).
 pub const RUNNERS_UP: usize = 5;
@@ -89,6 +101,8 @@ pub enum Finding {
         positions: Vec<(usize, i64)>,
         /// Why, compact.
         explanation: Box<Explanation>,
+        /// Everyone who could serve, with the grade: (place, grade).
+        open: Vec<(usize, Grade)>,
     },
     /// Nobody can take it now.
     Nobody,
@@ -100,6 +114,8 @@ pub enum Finding {
         until: Timestamp,
         /// The place of the one agent that is waited for; `None` where it may be any.
         expected: Option<usize>,
+        /// What makes that one better.
+        rather: Grade,
     },
 }
 
@@ -113,11 +129,11 @@ struct Soon {
 }
 
 impl Soon {
-    fn add(&mut self, question: &Question<'_>, (place, seat): (usize, &Seat)) {
+    fn add(&mut self, question: &Question<'_>, (place, seat): (usize, &Seat), grade: impl FnOnce() -> Grade) {
         if !asks_soon(question, seat) {
             return;
         }
-        let grade = grade(question, seat);
+        let grade = grade();
         let (best, first) = self.best.unwrap_or((grade, seat.asks_by));
         self.best = Some((best.min(grade), first.min(seat.asks_by)));
         if question.expected == Some(&seat.key.agent_id) {
@@ -127,27 +143,27 @@ impl Soon {
 
     /// Whether a task waits for them though another could take it now, at that grade at best.
     fn hold_back(&self, open: Grade) -> Option<Finding> {
-        if let Some((_, until)) = self.best.filter(|(grade, _)| *grade < open) {
-            return Some(Finding::HoldBack { until, expected: None });
+        if let Some((rather, until)) = self.best.filter(|(grade, _)| *grade < open) {
+            return Some(Finding::HoldBack { until, expected: None, rather });
         }
-        let (place, _, until) = self.expected.filter(|(_, grade, _)| *grade == open)?;
-        Some(Finding::HoldBack { until, expected: Some(place) })
+        let (place, rather, until) = self.expected.filter(|(_, grade, _)| *grade == open)?;
+        Some(Finding::HoldBack { until, expected: Some(place), rather })
     }
 }
 
 /// Decides who serves a task, among all providers of its capability. Linear in the providers, with nothing allocated
 /// for those who are excluded.
 #[must_use]
-pub fn survey(question: &Question<'_>, strategy: Strategy, providers: &[Provider<'_>]) -> Finding {
+pub fn survey(question: &Question<'_>, way: &Way<'_>, providers: &[Provider<'_>]) -> Finding {
     let mut tally = Tally::default();
     let mut open: Vec<(usize, Grade)> = Vec::new();
     let mut soon = Soon::default();
     for (place, provider) in providers.iter().enumerate() {
         match exclusion(question.needs, provider.seat, provider.offer) {
-            None => open.push((place, grade(question, provider.seat))),
+            None => open.push((place, grade(question, way, provider))),
             Some(reason) => {
                 if reason == Reason::NoOpenClaim {
-                    soon.add(question, (place, provider.seat));
+                    soon.add(question, (place, provider.seat), || grade(question, way, provider));
                 }
                 tally.add(reason, &provider.seat.key.agent_id);
             }
@@ -164,27 +180,29 @@ pub fn survey(question: &Question<'_>, strategy: Strategy, providers: &[Provider
         return held_back;
     }
     let mut field: Vec<(usize, Contender)> = Vec::with_capacity(open.len());
-    for (place, grade) in open {
+    for (place, grade) in open.iter().copied() {
         let Some(provider) = providers.get(place) else { continue };
-        match grade.reason() {
-            Some(reason) if grade > best => tally.add(reason, &provider.seat.key.agent_id),
-            Some(_) | None => field.push((place, Contender::of(provider.seat, provider.offer, provider.position))),
+        match grade.loses_to(best) {
+            Some(reason) => tally.add(reason, &provider.seat.key.agent_id),
+            None => field.push((place, Contender::of(provider, question, way))),
         }
     }
-    decide(question, strategy, providers, Field { field, tally })
+    decide(question, way, providers, Field { field, tally, open })
 }
 
 struct Field<'a> {
     field: Vec<(usize, Contender)>,
     tally: Tally<'a>,
+    open: Vec<(usize, Grade)>,
 }
 
 fn decide<'a>(
     question: &Question<'_>,
-    strategy: Strategy,
+    way: &Way<'_>,
     providers: &[Provider<'a>],
-    Field { field, tally }: Field<'a>,
+    Field { field, tally, open }: Field<'a>,
 ) -> Finding {
+    let strategy = way.strategy;
     let (places, mut contenders): (Vec<usize>, Vec<Contender>) = field.into_iter().unzip();
     let id = |index: usize| places.get(index).and_then(|place| providers.get(*place)).map(|p| &p.seat.key.agent_id);
     let mut podium = strategy::best::<PODIUM>(strategy, &contenders);
@@ -207,10 +225,11 @@ fn decide<'a>(
     let runner_up =
         |index: &usize| id(*index).map(|agent| ScoredCandidate { agent: agent.clone(), score: score(*index) });
     let explanation = Explanation {
-        strategy: strategy::name(strategy).into(),
+        strategy: strategy.name().into(),
         score: own,
         runners_up: others.iter().filter_map(runner_up).collect(),
         exclusions: tally.into_exclusions(),
+        rules: way.version(),
     };
     let winner = *winner;
     strategy::advance(strategy, &mut contenders, winner);
@@ -218,123 +237,6 @@ fn decide<'a>(
         winner: places.get(winner).copied().unwrap_or(0),
         positions: places.iter().copied().zip(contenders.iter().map(|contender| contender.position)).collect(),
         explanation: Box::new(explanation),
-    }
-}
-
-/// One candidate in a full report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
-    /// Which agent.
-    pub agent: AgentId,
-    /// Its score by part, in thousandths where they are shares.
-    pub score: Vec<(&'static str, i64)>,
-}
-
-/// One excluded agent in a full report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Excluded {
-    /// Which agent.
-    pub agent: AgentId,
-    /// The exact reason.
-    pub reason: Reason,
-    /// The same in words, with the figures.
-    pub detail: String,
-}
-
-/// Everything about one routing question, as of one state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteReport {
-    /// How the choice was made.
-    pub strategy: &'static str,
-    /// Who would get it now.
-    pub winner: Option<AgentId>,
-    /// Every candidate that could take it now, best first; the winner is among them.
-    pub candidates: Vec<Candidate>,
-    /// Every other agent of the namespace that declares the capability, by name.
-    pub excluded: Vec<Excluded>,
-}
-
-/// Explains a routing question in full: linear in the namespace's agents, so for explanations, not for dispatches.
-/// `positions` are the places in the round that the planner keeps; agents that are not in it stand at 0.
-#[must_use]
-pub fn route(
-    question: &Question<'_>,
-    state: &State,
-    vitals: &Vitals,
-    positions: &BTreeMap<AgentId, i64>,
-) -> RouteReport {
-    let namespace = &question.needs.namespace;
-    let agents = state.agents().values().filter(|agent| agent.key.namespace == *namespace);
-    let seats: Vec<Seat> = agents
-        .filter(|agent| agent.offer(&question.needs.capability).is_some())
-        .map(|agent| Seat::counted(agent, vitals.of(&agent.key), state))
-        .collect();
-    let offer_of = |seat: &'_ Seat| {
-        let declared = Arc::clone(&seat.declaration);
-        declared.offers.iter().position(|offer| offer.capability == question.needs.capability)
-    };
-    let providers: Vec<Provider<'_>> = seats
-        .iter()
-        .filter_map(|seat| {
-            let offer = seat.declaration.offers.get(offer_of(seat)?)?;
-            Some(Provider { seat, offer, position: positions.get(&seat.key.agent_id).copied().unwrap_or(0) })
-        })
-        .collect();
-    report(question, &providers)
-}
-
-fn report(question: &Question<'_>, providers: &[Provider<'_>]) -> RouteReport {
-    let strategy = strategy::of_offers(providers.iter().filter(|p| p.seat.closed.is_none()).map(|p| p.offer));
-    let finding = survey(question, strategy, providers);
-    let winner = match finding {
-        Finding::Serve { winner, .. } => providers.get(winner),
-        Finding::Nobody | Finding::HoldBack { .. } => None,
-    };
-    let best = providers
-        .iter()
-        .filter(|p| exclusion(question.needs, p.seat, p.offer).is_none())
-        .map(|p| grade(question, p.seat))
-        .min();
-    let mut open: Vec<(&Provider<'_>, Contender)> = Vec::new();
-    let mut excluded = Vec::new();
-    for provider in providers {
-        let own = grade(question, provider.seat);
-        let outgraded = if best.is_some_and(|best| own > best) || winner.is_none() { own.reason() } else { None };
-        match exclusion(question.needs, provider.seat, provider.offer).or(outgraded) {
-            Some(reason) => excluded.push(Excluded {
-                agent: provider.seat.key.agent_id.clone(),
-                reason,
-                detail: detail(reason, question.needs, provider.seat, provider.offer),
-            }),
-            None => open.push((provider, Contender::of(provider.seat, provider.offer, provider.position))),
-        }
-    }
-    let contenders: Vec<Contender> = open.iter().map(|(_, contender)| *contender).collect();
-    let mut order: Vec<usize> = (0..contenders.len()).collect();
-    order.sort_by_key(|index| {
-        let contender = contenders.get(*index).copied();
-        let rank = |c: Contender| match strategy {
-            Strategy::WeightedRoundRobin => (0, -(c.position + i64::from(c.weight))),
-            Strategy::LeastLoaded => (c.load_milli, -(c.position + i64::from(c.weight))),
-        };
-        let is_winner = open.get(*index).zip(winner).is_some_and(|((p, _), w)| p.seat.key == w.seat.key);
-        (!is_winner, contender.map(rank))
-    });
-    let candidate = |index: usize| {
-        let (provider, contender) = open.get(index)?;
-        let mut score = strategy::score(strategy, contender).to_vec();
-        if winner.is_some_and(|winner| winner.seat.key == provider.seat.key) {
-            let id = &provider.seat.key.agent_id;
-            let chosen =
-                question.choices().find(|(_, wanted)| open.iter().any(|(p, _)| p.seat.key.agent_id == **wanted));
-            score.extend(chosen.filter(|(_, wanted)| *wanted == id).map(|(part, _)| (part, 1_000)));
-        }
-        Some(Candidate { agent: provider.seat.key.agent_id.clone(), score })
-    };
-    RouteReport {
-        strategy: strategy::name(strategy),
-        winner: winner.map(|provider| provider.seat.key.agent_id.clone()),
-        candidates: order.into_iter().filter_map(candidate).collect(),
-        excluded,
+        open,
     }
 }

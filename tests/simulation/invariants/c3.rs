@@ -1,10 +1,12 @@
 //! C3: every event that somebody asked to be told of has its callback, in the same commit or later, and at rest every
 //! callback has settled: delivered, exhausted, blocked or gone. Each settles once a round. Exhausted only after 24 h.
+//! Progress may stay untold while as many callbacks of the task are outstanding as the bound says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_reach::ledger::ids::{CallbackId, Seq};
-use agent_reach::ledger::machine::callback::{MAX_TRIES, WINDOW};
+use agent_reach::ledger::ids::{CallbackId, ReachId, Seq};
+use agent_reach::ledger::machine::bounds::MAX_OPEN_FOR_PROGRESS;
+use agent_reach::ledger::machine::callback::{CallbackSubject, MAX_TRIES, WINDOW};
 use agent_reach::ledger::machine::event::EventBody;
 use agent_reach::ledger::time::Timestamp;
 
@@ -14,8 +16,14 @@ use crate::model::{Evidence, Findings};
 pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
     let mut open: BTreeMap<CallbackId, Timestamp> = BTreeMap::new();
     let mut due: BTreeSet<Seq> = BTreeSet::new();
+    let mut spared: BTreeSet<Seq> = BTreeSet::new();
+    let mut outstanding = Outstanding::default();
     for entry in evidence.log {
         let event = &entry.event;
+        if outstanding.is_full(&event.body) {
+            spared.insert(event.seq);
+        }
+        outstanding.follow(&event.body);
         if let EventBody::CallbackDue(body) = &event.body {
             due.insert(body.seq);
             open.insert(body.callback, event.at);
@@ -44,10 +52,33 @@ pub(crate) fn check(evidence: &Evidence<'_>, findings: &mut Findings) {
     for life in evidence.tasks.values() {
         let Some(spec) = &life.spec.callback else { continue };
         for event in &life.events {
-            if wish(&event.body).is_some_and(|wish| spec.events.contains(&wish)) && !due.contains(&event.seq) {
+            let told = due.contains(&event.seq) || spared.contains(&event.seq);
+            if wish(&event.body).is_some_and(|wish| spec.events.contains(&wish)) && !told {
                 findings.add("C3", event.seq, format!("{}: nobody is told of {}", life.id, event.body.kind().name()));
             }
         }
+    }
+}
+
+/// The callbacks of each task that have not settled.
+#[derive(Default)]
+struct Outstanding(BTreeMap<ReachId, u32>);
+
+impl Outstanding {
+    fn follow(&mut self, body: &EventBody) {
+        let Some(CallbackSubject::Task(task)) = body.callback_subject() else { return };
+        let count = self.0.entry(task).or_default();
+        if matches!(body, EventBody::CallbackDue(_) | EventBody::CallbackRedriven(_)) {
+            *count += 1;
+        } else if body.settles_callback().is_some() {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// Progress that makes no callback due.
+    fn is_full(&self, body: &EventBody) -> bool {
+        let EventBody::TaskProgressed(body) = body else { return false };
+        self.0.get(&body.task).is_some_and(|count| *count >= MAX_OPEN_FOR_PROGRESS)
     }
 }
 

@@ -17,13 +17,15 @@ const FSYNC: u64 = 41;
 
 /// L2: a timer that fires more than a tick after it was due, or before. Timers are cut into commits (semantics 21): each
 /// of the `commits` that all live tasks together would fill may make the rest wait for one fsync, as may the one before.
+/// The hub itself stood still for `stood` since it was due: its disk was slow to read.
 pub(crate) fn lateness(
     subject: &Subject,
     (due, now): (Timestamp, Timestamp),
-    commits: usize,
+    (commits, stood): (usize, Millis),
     seq: Seq,
 ) -> Option<Breach> {
     let waits = u64::try_from(commits).unwrap_or(u64::MAX).saturating_add(1).saturating_mul(FSYNC);
+    let waits = waits.saturating_add(stood.0);
     let what = format!("{subject:?} was due at {due} and fires at {now}");
     let late = now.since(due).0 > TICK.0.saturating_add(waits) || now < due;
     late.then_some(Breach { invariant: "L2", seq, what })
@@ -35,8 +37,10 @@ pub(crate) fn gauges(state: &State, depth: Depth) -> Vec<Breach> {
     let mut breach = |invariant, what: String| found.push(Breach { invariant, seq: state.seq(), what });
     let waking = state.tasks().values().filter(|task| !task.status.kind().is_terminal()).count();
     let agents = state.agents().values().filter(|agent| agent.wake_at().is_some()).count();
-    if state.due().len() != waking + agents {
-        breach("T3", format!("{} timers for {waking} tasks and {agents} agents", state.due().len()));
+    let breakers = open_breakers(state);
+    if state.due().len() != waking + agents + breakers {
+        let timers = state.due().len();
+        breach("T3", format!("{timers} timers for {waking} tasks, {agents} agents and {breakers} breakers"));
     }
     let counted: u32 = state.counts().values().map(agent_reach::ledger::machine::NamespaceCount::total).sum();
     if u32::try_from(state.tasks().len()) != Ok(counted) {
@@ -66,6 +70,11 @@ pub(crate) fn gauges(state: &State, depth: Depth) -> Vec<Breach> {
     found
 }
 
+/// Breakers that half-open by themselves.
+fn open_breakers(state: &State) -> usize {
+    state.breakers().values().flat_map(BTreeMap::values).filter(|breaker| breaker.wake_at().is_some()).count()
+}
+
 /// S8 at rest: nothing lives, so nothing is counted.
 pub(crate) fn at_rest(state: &State) -> Vec<Breach> {
     let mut left = Vec::new();
@@ -77,7 +86,7 @@ pub(crate) fn at_rest(state: &State) -> Vec<Breach> {
         ("tasks", unfinished),
         ("slots", slots),
         ("counts", counted),
-        ("timers", state.due().len()),
+        ("timers", state.due().len() - open_breakers(state)),
         ("pushes", state.pushes().len()),
         ("orphans", state.orphans().len()),
         ("callbacks", state.callbacks().len()),

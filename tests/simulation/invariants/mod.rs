@@ -2,6 +2,7 @@
 //! outside noted; those of the living state are asked while the hub runs.
 
 pub(crate) mod b1;
+pub(crate) mod b2;
 pub(crate) mod c1;
 pub(crate) mod c3;
 pub(crate) mod d1;
@@ -15,8 +16,11 @@ pub(crate) mod live;
 pub(crate) mod r1;
 pub(crate) mod r2;
 pub(crate) mod r3;
+pub(crate) mod r3_payloads;
 pub(crate) mod r4;
+pub(crate) mod r4_together;
 pub(crate) mod r5;
+pub(crate) mod r_rte_10;
 pub(crate) mod s1;
 pub(crate) mod s10;
 pub(crate) mod s2;
@@ -57,8 +61,11 @@ const CHECKS: &[Check] = &[
     r1::check,
     r2::check,
     r3::check,
+    r3_payloads::check,
     r4::check,
+    r4_together::check,
     r5::check,
+    r_rte_10::check,
     semantics_40::check,
     c1::check,
     c3::check,
@@ -66,6 +73,7 @@ const CHECKS: &[Check] = &[
     l1::check,
     l4::check,
     b1::check,
+    b2::check,
 ];
 
 /// Everything that is broken: found over the evidence, and found while it ran (L2, S8, T2, T3, D4).

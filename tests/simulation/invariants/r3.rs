@@ -155,8 +155,10 @@ impl Books {
             Skip::Superseded => life.is_some_and(|life| self.is_superseded(evidence, life)),
             // Nobody erases anything here.
             Skip::PayloadErased => false,
-            // Too late to ask what the registry would have said.
-            Skip::NotAccepted => at.is_some_and(StatusKind::is_terminal),
+            // What of its payload is so is looked at where payloads are.
+            Skip::PayloadNotInline | Skip::PayloadTooLarge | Skip::NotAccepted => {
+                at.is_some_and(StatusKind::is_terminal)
+            }
             Skip::NotApplicable => at.is_some(),
             Skip::Unknown => at.is_none(),
         }
@@ -186,7 +188,6 @@ impl Books {
                 if !by_word() && event.actor == Actor::Hub && self.held.contains(&life.id) {
                     add("is swept, but waits for a word");
                 }
-                self.held.remove(&life.id);
             }
             EventBody::TaskRedriven(_) if self.is_superseded(evidence, life) => add("is made anew, but superseded"),
             EventBody::TaskReplayHeld(_) => {
@@ -198,7 +199,6 @@ impl Books {
                     add("is said twice to wait for a word");
                 }
             }
-            EventBody::TaskReclaimed(_) => drop(self.held.remove(&life.id)),
             _ => {}
         }
     }
@@ -216,6 +216,10 @@ impl Books {
             Some(before) => leads_to(&event.body, *before).unwrap_or(*before),
         };
         self.at.insert(life.id, after);
+        // However it ceased to be an orphan: swept, claimed back, or given back or ended by its old lease.
+        if after != StatusKind::Orphaned {
+            self.held.remove(&life.id);
+        }
         if let (EventBody::TaskSucceeded(_), Some(session)) = (&event.body, life.spec.session.clone()) {
             let newest = self.won.entry((life.namespace.clone(), session)).or_default();
             *newest = place(evidence, life).max(*newest);

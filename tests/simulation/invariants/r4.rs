@@ -4,7 +4,8 @@
 //! that was sent back, by whomever, is not with its new agent. A plan's item goes when no older orphan of its session
 //! waits, and everything of it that was sent back has ended: by the sweep, by another plan, by a word, or made anew. And a
 //! plan's items of one session are done in the list's order, the next only when the former one's task, and the last of
-//! what was made of it, has ended.
+//! what was made of it, has ended. What was made of it is an item as well, or an orphan beside this one: then it is no
+//! reason to wait, for orphans among each other go by their submissions.
 //!
 //! What another hand proposes over the planner's head is not judged: the order is the planner's to keep. Its own
 //! proposals are judged beside it all the same, but for the order within a plan, where a session in which another hand
@@ -31,10 +32,10 @@ impl Fates {
     }
 
     /// Is it over, and everything that was made of it, and of that, until the turn that left it behind?
-    fn is_line_over(&self, evidence: &Evidence<'_>, (task, turn): (ReachId, &Event), by: Seq) -> bool {
+    fn is_line_over(&self, evidence: &Evidence<'_>, (task, turn): (ReachId, &Event), item: (ReachId, Seq)) -> bool {
         let known = |(seq, next): &(Seq, ReachId)| (*seq < turn.seq || was_made_by(turn, *seq)).then_some(*next);
         let mut chain = std::iter::successors(Some(task), |of| self.made.get(of).and_then(known));
-        chain.all(|task| self.is_over(evidence, task, by))
+        chain.all(|task| self.is_over(evidence, task, item.1) || goes_after(evidence, task, item))
     }
 }
 
@@ -179,10 +180,11 @@ fn lines(evidence: &Evidence<'_>, plan: &Course<'_>, fates: &Fates, findings: &m
         findings.judged("R4: items judged within their plan");
         let of_session = (0_u32..).zip(plan.list).filter(|(_, item)| item.group == group);
         let done = matches!(event.body, EventBody::ReplayItemDone(_));
+        let Some(going) = plan.item(index).map(|item| item.task) else { continue };
         for (before, item) in of_session.take_while(|(before, _)| *before < index).filter(|_| done) {
             let over = match settled.get(&before) {
                 None => false,
-                Some(former) => fates.is_line_over(evidence, (item.task, former), event.seq),
+                Some(former) => fates.is_line_over(evidence, (item.task, former), (going, event.seq)),
             };
             if !over {
                 let what = format!("{}: item {index} goes before item {before} of its session is over", plan.id);
@@ -191,6 +193,20 @@ fn lines(evidence: &Evidence<'_>, plan: &Course<'_>, fates: &Fates, findings: &m
         }
         settled.insert(index, event);
     }
+}
+
+/// Is it the item's own task, or an orphan beside it that was submitted later?
+fn goes_after(evidence: &Evidence<'_>, task: ReachId, (going, by): (ReachId, Seq)) -> bool {
+    let (Some(life), Some(own)) = (evidence.tasks.get(&task), evidence.tasks.get(&going)) else { return false };
+    let is_later = life.submitted.seq > own.submitted.seq;
+    task == going || is_later && is_orphan(life, by) && is_orphan(own, by)
+}
+
+/// Was it an orphan right before that event?
+fn is_orphan(life: &Life<'_>, by: Seq) -> bool {
+    let mut own = life.events.iter().filter(|event| event.seq < by && event.body.callback_subject().is_none());
+    let last = own.next_back().map(|event| &event.body);
+    matches!(last, Some(EventBody::TaskOrphaned(_) | EventBody::TaskReplayHeld(_)))
 }
 
 fn index_of(event: &Event) -> Option<u32> {

@@ -1,6 +1,6 @@
 //! Semantics 40: an ended task is made anew at most once, only if it ended badly, and only by the word that it may take. It
 //! stays what it is. The two name each other; payload and wishes of the new one are those of the first, unless an operator
-//! corrected the payload.
+//! corrected the payload, or a plan patches payloads: what that makes is looked at with R3.
 
 use std::collections::BTreeMap;
 
@@ -59,10 +59,12 @@ fn link(
         add("it is not the same wish");
     }
     let corrected = second.spec.payload.as_ref().is_some_and(|p| evidence.notes.corrections.contains(&p.digest));
-    if first.spec.payload != second.spec.payload && !corrected {
+    let plan = body.replay.and_then(|id| evidence.plans.get(&id));
+    let is_patched = plan.is_some_and(|plan| plan.patch().is_some());
+    if first.spec.payload != second.spec.payload && !corrected && !is_patched {
         add("it has another payload");
     }
-    let word = body.replay.and_then(|id| evidence.plans.get(&id)).map(|plan| plan.planned.may_have_run);
+    let word = plan.map(|plan| plan.planned.may_have_run);
     if word == Some(MayHaveRun::Skip) && may_have_run(first, event.seq) {
         add("it may have run, and the operator's word is missing");
     }

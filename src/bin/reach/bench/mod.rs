@@ -6,6 +6,7 @@
 //! | `life`, `life-batch` | whole lives, single or many an item on both sides |
 //! | `latency` | submit, hand-over and end to end at a rate, open loop |
 //! | `memory` | resident memory that each live task adds |
+//! | `routing` | free texts that find the right capability, or rightly none: no hub, two files |
 //! | `restart` | time from start to ready after SIGKILL, on finished lives (`--seconds` of `life-batch`) and live tasks |
 //!
 //! Without `--url` each row gets a hub process of its own on a fresh data folder. The client runs on the hub's own
@@ -15,6 +16,7 @@ mod latency;
 mod life;
 mod load;
 mod pace;
+mod routing;
 mod server;
 mod submit;
 mod wire;
@@ -75,6 +77,12 @@ pub(crate) struct Bench {
     /// Where the data folders are made; the system's temporary folder when absent
     #[arg(long)]
     data: Option<PathBuf>,
+    /// For routing: texts that capabilities are taught with, one JSON object a line: text, domain, task_type
+    #[arg(long, value_name = "FILE", requires = "test")]
+    train: Option<PathBuf>,
+    /// For routing: texts to be routed, in the same form; nothing fits those of the domain oos
+    #[arg(long, value_name = "FILE", requires = "train")]
+    test: Option<PathBuf>,
     /// Process id of the hub at --url, to measure its CPU and memory
     #[arg(long, requires = "url")]
     pid: Option<u32>,
@@ -97,6 +105,8 @@ enum Work {
     Memory,
     /// Ready again after SIGKILL.
     Restart,
+    /// Free texts to capabilities; needs --train and --test.
+    Routing,
     /// All of them.
     All,
 }
@@ -125,6 +135,7 @@ impl Work {
             | Self::LifeBatch
             | Self::Latency
             | Self::Restart
+            | Self::Routing
             | Self::All => 0,
         }
     }
@@ -138,6 +149,7 @@ impl Work {
             Self::Latency => "latency",
             Self::Memory => "memory",
             Self::Restart => "restart",
+            Self::Routing => "routing",
             Self::All => "all",
         }
     }
@@ -146,7 +158,7 @@ impl Work {
         match self {
             Self::Submit => 100,
             Self::Life | Self::All => 50,
-            Self::SubmitBatch | Self::LifeBatch | Self::Latency | Self::Memory | Self::Restart => 16,
+            Self::SubmitBatch | Self::LifeBatch | Self::Latency | Self::Memory | Self::Restart | Self::Routing => 16,
         }
     }
 
@@ -154,7 +166,7 @@ impl Work {
         match self {
             Self::SubmitBatch | Self::Memory => 64,
             Self::LifeBatch | Self::Restart => 32,
-            Self::Submit | Self::Life | Self::Latency | Self::All => 1,
+            Self::Submit | Self::Life | Self::Latency | Self::Routing | Self::All => 1,
         }
     }
 }
@@ -162,6 +174,12 @@ impl Work {
 /// Measures.
 pub(crate) async fn run(bench: &Bench, connect: &Connect, format: Format, chatter: Chatter) -> Outcome {
     let work = bench.work.or(bench.work_option).unwrap_or(Work::All);
+    if work == Work::Routing {
+        return routing::run(bench.train.as_deref(), bench.test.as_deref(), format, chatter);
+    }
+    if bench.train.is_some() {
+        return Err(Failure::Other(Code::Usage, "--train and --test belong to `reach bench routing`".to_owned()));
+    }
     let works: Vec<Work> = if work == Work::All { Work::ALL.to_vec() } else { vec![work] };
     let warm_up = load::WARM_UP.as_secs();
     let count = u64::try_from(works.len()).unwrap_or(1);
@@ -274,7 +292,7 @@ async fn measure(bench: &Bench, work: Work, target: Target, pid: Option<u32>) ->
             let rate = bench.rate.unwrap_or(LATENCY_RATE);
             latency::run(run, bench.arrivals(rate)?, rate, pid).await
         }
-        Work::All => Err(Failure::new("`all` is several kinds of work")),
+        Work::Routing | Work::All => Err(Failure::new("that is no work for one hub")),
     }
 }
 

@@ -66,17 +66,19 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             let query: Vec<_> = state.map(|state| ("state", state)).into_iter().collect();
             // By id they come in no order that a person knows: all are read, and sorted by the event that they tell.
             let listing = newest_first(client.list(&["v1", "callbacks"], &query, MOST).await?, limit);
-            context.print_list(
-                listing,
-                &[
-                    ("callback id", |callback| field(callback, "/callback_id")),
-                    ("state", |callback| field(callback, "/state")),
-                    ("tries", |callback| field(callback, "/attempts")),
-                    ("next try", next_try),
-                    ("last error", |callback| field(callback, "/last_error")),
-                    ("url", |callback| field(callback, "/url")),
-                ],
-            );
+            context
+                .print_list(
+                    listing,
+                    &[
+                        ("callback id", |callback| field(callback, "/callback_id")),
+                        ("state", |callback| field(callback, "/state")),
+                        ("tries", |callback| field(callback, "/attempts")),
+                        ("next try", next_try),
+                        ("last error", |callback| field(callback, "/last_error")),
+                        ("url", |callback| field(callback, "/url")),
+                    ],
+                )
+                .await;
         }
         Command::Redrive { callback_id } => {
             context.print_object(&client.post(&["v1", "callbacks", &callback_id, "redrive"], &json!({})).await?);
@@ -122,15 +124,17 @@ async fn secrets(context: &Context, command: Secrets) -> Outcome {
             // One page, for a namespace has few.
             let mut page = client.get(&path, &[]).await?;
             let items = page.get_mut("items").and_then(|items| items.as_array_mut()).map(std::mem::take);
-            let listing = Listing { items: items.unwrap_or_default(), more: More::No };
-            context.print_list(
-                listing,
-                &[
-                    ("name", |secret| field(secret, "/name")),
-                    ("signing now", |secret| field(secret, "/active")),
-                    ("age", |secret| age(secret, "/created_at")),
-                ],
-            );
+            let listing = Listing { items: items.unwrap_or_default(), more: More::No, hints: Vec::new() };
+            context
+                .print_list(
+                    listing,
+                    &[
+                        ("name", |secret| field(secret, "/name")),
+                        ("signing now", |secret| field(secret, "/active")),
+                        ("age", |secret| age(secret, "/created_at")),
+                    ],
+                )
+                .await;
         }
         Secrets::Remove { name } => {
             let answer = client.delete(&["v1", "callback-secrets", &name]).await?;
@@ -168,7 +172,7 @@ mod tests {
     fn the_newest_come_first_and_what_arrived_is_left_out() {
         let item = |seq: u64, state: &str| json!({"seq": seq, "state": state});
         let items = vec![item(3, "due"), item(9, "exhausted"), item(12, "delivered"), item(5, "gone")];
-        let listing = newest_first(Listing { items, more: More::No }, 2);
+        let listing = newest_first(Listing { items, more: More::No, hints: Vec::new() }, 2);
         assert_eq!(listing.items, [item(9, "exhausted"), item(5, "gone")]);
         assert_eq!(listing.more, More::Yes);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_reach::api::timeline::meaning;
+use agent_reach::api::timeline::{meaning, who};
 use agent_reach::api::words;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -47,23 +47,39 @@ pub(crate) async fn run(context: &Context, events: &Events) -> Outcome {
         None => end_of_feed(&context.client).await?.saturating_sub(events.last),
     };
     let mut feed = Feed::after(after);
-    let mut left = events.limit.unwrap_or(usize::MAX);
+    let most = events.limit.unwrap_or(usize::MAX);
+    let (mut looked, mut shown, mut since) = (0, 0, None);
     let mut day = String::new();
-    while left > 0 {
+    while shown < most {
         let wait = if events.follow { WAIT } else { Duration::ZERO };
         let page = feed.next(&context.client, wait).await?;
         if page.is_empty() && !events.follow {
-            return Ok(());
+            break;
         }
-        for event in page.iter().filter(|event| events.wants(event)).take(left) {
-            left -= 1;
+        looked += page.len();
+        since = since.or_else(|| page.first().map(|event| field(event, "/at")));
+        for event in page.iter().filter(|event| events.wants(event)).take(most - shown) {
+            shown += 1;
             match context.format {
                 Format::Json => output::data(&event.to_string()),
                 Format::Table => show(event, &mut day),
             }
         }
     }
+    if shown == 0 && most > 0 {
+        context.hint(&found_nothing(looked, since.as_deref(), after));
+    }
     Ok(())
+}
+
+/// Where was looked in vain, and how to look further back.
+fn found_nothing(looked: usize, since: Option<&str>, after: u64) -> String {
+    let what = match since {
+        Some(since) => format!("none of the {looked} events after #{after}, since {since}, is one of these"),
+        None => format!("there is no event after #{after}"),
+    };
+    let further = if after == 0 { "" } else { "; --last 100000 looks further back, --after 0 from the beginning" };
+    what + further
 }
 
 impl Events {
@@ -90,11 +106,12 @@ fn show(event: &Value, day: &mut String) {
     output::row(&line(event, time.trim_end_matches('Z')));
 }
 
-/// Place, time, kind, whom it is about, and what it means.
+/// Place, time, kind, whom it is about, what it means, and whose word it was.
 fn line(event: &Value, time: &str) -> String {
     let subject = ["/reach_id", "/agent_id", "/batch_id"].iter().map(|at| field(event, at)).find(|text| text != "-");
     let (seq, kind) = (field(event, "/seq"), field(event, "/kind"));
-    let text = format!("{seq:>6}  {time:<12}  {kind:<20}  {:<32}  {}", subject.unwrap_or_default(), meaning(event));
+    let by = if field(event, "/actor/kind") == "token" { format!("; by {}", who(event)) } else { String::new() };
+    let text = format!("{seq:>6}  {time:<12}  {kind:<20}  {:<32}  {}{by}", subject.unwrap_or_default(), meaning(event));
     tame(text.trim_end())
 }
 
@@ -120,6 +137,11 @@ impl Feed {
     /// The feed after that seq.
     pub(crate) const fn after(seq: u64) -> Self {
         Self { after: seq }
+    }
+
+    /// The seq up to which it was looked.
+    pub(crate) const fn position(&self) -> u64 {
+        self.after
     }
 
     /// The next events; none when there are none within `wait`.

@@ -1,9 +1,11 @@
 //! `reach explain`: why a task is where it is, or where a capability would be routed to now, for a tired person.
 
+use agent_reach::api::words;
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use crate::ctl::{Context, json_argument};
+use crate::ctl::Context;
+use crate::ctl::body::{Body, json_argument};
 use crate::exit::{Code, Failure, Outcome};
 use crate::moments;
 use crate::output::{self, Format, field};
@@ -15,7 +17,11 @@ const NAMED: usize = 30;
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
     /// Task id, or a capability for a dry run
-    pub(crate) subject: String,
+    #[arg(required_unless_present = "text", conflicts_with = "text")]
+    pub(crate) subject: Option<String>,
+    /// What is wanted, in words, for a dry run
+    #[arg(long)]
+    pub(crate) text: Option<String>,
     /// Payload for the dry run: JSON, @FILE, or - for stdin
     #[arg(long)]
     pub(crate) payload: Option<String>,
@@ -24,15 +30,15 @@ pub(crate) struct Explain {
 /// Asks the hub and shows its answer.
 pub(crate) async fn explain(context: &Context, explain: &Explain) -> Outcome {
     let client = &context.client;
-    let answer = if explain.subject.starts_with("reach_") {
-        client.get(&["v1", "tasks", &explain.subject, "explain"], &[]).await?
+    let answer = if let Some(id) = explain.subject.as_deref().filter(|subject| subject.starts_with("reach_")) {
+        client.get(&["v1", "tasks", id, "explain"], &[]).await?
     } else {
-        let mut body: Map<String, Value> = Map::new();
-        body.insert("capability".to_owned(), json!(explain.subject));
-        if let Some(payload) = &explain.payload {
-            body.insert("payload".to_owned(), json_argument("--payload", payload)?);
-        }
-        client.post(&["v1", "route", "explain"], &Value::Object(body)).await?
+        let mut body = Body::default();
+        body.put("capability", explain.subject.clone());
+        body.put("text", explain.text.clone());
+        let payload = explain.payload.as_deref().map(|text| json_argument("--payload", text)).transpose()?;
+        body.put_typed("payload", payload);
+        client.post(&["v1", "route", "explain"], &body).await?
     };
     match context.format {
         Format::Json => output::json(&answer),
@@ -72,29 +78,32 @@ fn facts(answer: &Value) -> Vec<(String, String)> {
     let mut rows: Vec<(String, String)> = Vec::new();
     let asked = [
         ("capability", "/capability"),
+        ("fits the text", "/text/score"),
+        ("found by its", "/text/by"),
         ("registered", "/registered"),
         ("state", "/state"),
         ("why", "/why"),
         ("ends by", "/deadline"),
         ("would go to", "/route/agent_id"),
-        ("strategy", "/route/strategy"),
         ("not permitted", "/route/not-permitted"),
     ];
+    let is_over = words::terminal_states().any(|state| state == field(answer, "/state"));
     for (name, pointer) in asked {
         let text = field(answer, pointer);
-        if text != "-" && !(name == "not permitted" && text == "0") {
+        let says_nothing = (name == "not permitted" && text == "0") || (name == "ends by" && is_over);
+        if text != "-" && !says_nothing {
             rows.push((name.to_owned(), text));
         }
     }
+    rows.extend(strategy(answer.get("route")).map(|text| ("strategy".to_owned(), text)));
+    if answer.get("payload_asked") == Some(&Value::Bool(false)) {
+        rows.push(("payload".to_owned(), "none given, so no schema was asked".to_owned()));
+    }
+    rows.extend(meaning(answer));
     if answer.pointer("/last_dispatch/agent_id").is_some() {
         let part = |pointer: &str| field(answer, &format!("/last_dispatch{pointer}"));
-        let last = format!(
-            "{}, attempt {}, at {}, by {}",
-            part("/agent_id"),
-            part("/attempt"),
-            part("/at"),
-            part("/explanation/strategy")
-        );
+        let by = strategy(answer.pointer("/last_dispatch/explanation")).unwrap_or_default();
+        let last = format!("{}, attempt {}, at {}, by {by}", part("/agent_id"), part("/attempt"), part("/at"));
         rows.push(("last went to".to_owned(), last));
     }
     if let Some(counts) = answer.pointer("/route/counts").and_then(Value::as_object).filter(|counts| !counts.is_empty())
@@ -108,6 +117,25 @@ fn facts(answer: &Value) -> Vec<(String, String)> {
         }
     }
     rows
+}
+
+/// The strategy, and whose word it is.
+fn strategy(of: Option<&Value>) -> Option<String> {
+    let strategy = field(of?, "/strategy");
+    match field(of?, "/rules_version").as_str() {
+        _ if strategy == "-" => None,
+        "-" => Some(strategy),
+        version => Some(format!("{strategy} (rules, version {version})")),
+    }
+}
+
+/// What in the text spoke for the capability, and what came near.
+fn meaning(answer: &Value) -> Vec<(String, String)> {
+    let list = |pointer: &str| answer.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+    let told = |items: Vec<String>, name: &str| (!items.is_empty()).then(|| (name.to_owned(), items.join(", ")));
+    let words = list("/text/because").map(|one| format!("{} +{}", field(one, "/words"), field(one, "/adds")));
+    let near = list("/text/near").map(|one| format!("{} {}", field(one, "/capability"), field(one, "/score")));
+    told(words.collect(), "because of").into_iter().chain(told(near.collect(), "came near")).collect()
 }
 
 fn agents(answer: &Value) -> Vec<Vec<String>> {
@@ -128,7 +156,19 @@ fn agents(answer: &Value) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_text_is_told_with_the_words_that_spoke_and_what_came_near() {
+        let answer = json!({"text": {
+            "score": 0.8, "because": [{"words": "rain", "adds": 0.4}, {"words": "today", "adds": 0.1}],
+            "near": [{"capability": "a.b", "score": 0.2}],
+        }});
+        let told = [("because of", "rain +0.4, today +0.1"), ("came near", "a.b 0.2")];
+        assert_eq!(meaning(&answer), told.map(|(name, text)| (name.to_owned(), text.to_owned())));
+    }
 
     #[test]
     fn every_agent_stands_there_with_its_score_or_the_reason_against_it() {
@@ -143,5 +183,8 @@ mod tests {
         assert_eq!(agents(&answer), [["one", "yes", "position 1, weight 10"], ["two", "no", "draining"]]);
         assert!(facts(&answer).contains(&("would help".to_owned(), "an agent claims".to_owned())));
         assert!(facts(&answer).contains(&("would go to".to_owned(), "one".to_owned())));
+        assert!(facts(&answer).contains(&("strategy".to_owned(), "weighted-round-robin".to_owned())));
+        let ruled = json!({"strategy": "scored", "rules_version": 3});
+        assert_eq!(strategy(Some(&ruled)).unwrap(), "scored (rules, version 3)");
     }
 }

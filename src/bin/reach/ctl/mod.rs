@@ -1,22 +1,28 @@
 //! The operator's CLI: one file per noun, HTTP only, so what it can do, anyone can.
 
 pub(crate) mod agents;
+mod alerts;
 pub(crate) mod batches;
+pub(crate) mod body;
+mod breakers;
 pub(crate) mod callbacks;
 pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod history;
 pub(crate) mod policies;
 pub(crate) mod replay;
+mod routing;
 pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod tasks;
 pub(crate) mod tokens;
+mod unborne;
+mod unserved;
+mod unused;
 
 use serde_json::Value;
 
 use crate::client::{Client, Listing, More};
-use crate::exit::{Code, Failure, Outcome};
 use crate::moments;
 use crate::output::{self, Chatter, Format, field};
 
@@ -36,25 +42,39 @@ type Column = (&'static str, fn(&Value) -> String);
 
 /// Fields that are for programs, or too long to be read in a table.
 const NOT_FOR_EYES: [&str; 2] = ["declaration", "receipt"];
+/// What is said beside a list that was cut by its limit.
+const MORE: &str = "there are more: raise --limit";
 /// What somebody else's JSON is in: shown as it is.
 const OPAQUE: [&str; 3] = ["result", "payload", "data"];
 
 impl Context {
     /// Prints a list as a table of these columns, or as one JSON array.
-    fn print_list(&self, listing: Listing, columns: &[Column]) {
-        if self.format == Format::Json {
-            return output::json(&Value::Array(listing.items));
+    async fn print_list(&self, listing: Listing, columns: &[Column]) {
+        let (listed, more) = (listing.items.len(), listing.more);
+        let unborne = unborne::lines(&listing.hints);
+        match self.format {
+            Format::Json => output::json(&Value::Array(listing.items)),
+            Format::Table if listed == 0 => {
+                self.hint("none");
+                unborne.iter().for_each(|line| self.hint(line));
+            }
+            Format::Table => {
+                let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+                let row = |item: &Value| columns.iter().map(|(_, text)| text(item)).collect();
+                output::table(&head, listing.items.iter().map(row).collect::<Vec<Vec<String>>>());
+            }
         }
-        let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-        let rows: Vec<Vec<String>> =
-            listing.items.iter().map(|item| columns.iter().map(|(_, text)| text(item)).collect()).collect();
-        if rows.is_empty() {
-            self.hint("none");
-        } else {
-            output::table(&head, rows);
+        if self.chatter == Chatter::Quiet {
+            return;
         }
-        if listing.more == More::Yes {
-            self.hint("there are more: raise --limit");
+        // A script must be able to see that it has not read all, and that it has probably looked in the wrong place.
+        if more == More::Yes {
+            output::note(MORE);
+        }
+        if listed == 0
+            && let Some(told) = unused::of_empty_list(&self.client).await
+        {
+            output::note(&told);
         }
     }
 
@@ -109,17 +129,6 @@ fn age(item: &Value, pointer: &str) -> String {
     moments::age(&field(item, pointer), moments::now())
 }
 
-/// JSON from the command line: `-` reads stdin, `@FILE` a file, anything else is the JSON itself.
-pub(crate) fn json_argument(name: &str, text: &str) -> Outcome<Value> {
-    let usage = |what: String| Failure::Other(Code::Usage, format!("{name}: {what}"));
-    let read = match text.strip_prefix('@') {
-        Some(path) => std::fs::read_to_string(path).map_err(|error| usage(format!("cannot read {path}: {error}")))?,
-        None if text == "-" => std::io::read_to_string(std::io::stdin()).map_err(|error| usage(error.to_string()))?,
-        None => text.to_owned(),
-    };
-    serde_json::from_str(&read).map_err(|error| usage(format!("not JSON: {error}")))
-}
-
 /// A span like `500ms`, `30s`, `5m`, `24h`, `7d`; a bare number is seconds. In milliseconds.
 pub(crate) fn span(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -164,15 +173,5 @@ mod tests {
         assert!(span("3 weeks").is_err());
         assert!(span("99999999999999999d").is_err());
         assert!(span("").is_err());
-    }
-
-    #[test]
-    fn json_comes_from_the_argument_or_a_file() {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), "{\"a\":1}").expect("writable");
-        let named = json_argument("--payload", &format!("@{}", file.path().display())).expect("JSON");
-        assert_eq!(named, serde_json::json!({"a": 1}));
-        let failure = json_argument("--payload", "{").expect_err("not JSON");
-        assert_eq!(failure.code(), Code::Usage);
     }
 }

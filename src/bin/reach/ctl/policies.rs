@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use crate::ctl::routing::{self, Routing};
 use crate::ctl::{Context, pair, span};
 use crate::exit::Outcome;
 use crate::output::{self, Format};
@@ -30,6 +31,8 @@ pub(crate) enum Command {
         #[arg(long)]
         reason: String,
     },
+    /// Say how the tasks of one capability are given out: strategy, weights, tiers
+    Routing(Box<Routing>),
     /// Say what happens to slow tasks of one capability, and who looks after them
     Capability {
         /// domain.task_type
@@ -37,7 +40,7 @@ pub(crate) enum Command {
         /// What happens to a slow task that says nothing itself; without it the rules are taken back
         #[arg(long, value_parser = ["wait", "hand-over", "fail"])]
         slow_reach: Option<String>,
-        /// After how long in slow-reach, such as 30s
+        /// After how long in slow-reach
         #[arg(long, value_name = "DURATION", value_parser = span, requires = "slow_reach")]
         after: Option<u64>,
         /// Who looks after slow tasks
@@ -64,6 +67,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             let body = json!({"policy": changed(holding.get("hub"), rules), "reason": reason});
             context.client.put(&["v1", "policies", "hub"], &body).await?
         }
+        Command::Routing(routing) => return routing::run(context, &routing).await,
         Command::Capability { capability, slow_reach, after, owner, reason } => {
             let slow_reach = slow_reach.map(|policy| json!({"policy": policy, "after_ms": after}));
             let body = json!({"capability": capability, "slow_reach": slow_reach, "owner": owner, "reason": reason});
@@ -87,6 +91,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             if let Some(capabilities) = capabilities {
                 context.print_object(capabilities);
             }
+            routing::list(holding.get("routing"));
         }
     }
     Ok(())

@@ -8,7 +8,10 @@ use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Listing, More};
 use crate::ctl::Context;
+use crate::ctl::alerts::Alerts;
 use crate::ctl::replay::Progress;
+use crate::ctl::unserved::Unserved;
+use crate::ctl::unused;
 use crate::exit::Outcome;
 use crate::moments;
 use crate::output::{self, Format, field};
@@ -75,31 +78,6 @@ impl Orphans {
     }
 }
 
-/// How telling alerts goes; shown to whoever may operate everywhere, else null.
-struct Alerts(Value);
-
-impl Alerts {
-    fn of(cluster: &Value) -> Self {
-        Self(cluster.get("alerts").cloned().unwrap_or(Value::Null))
-    }
-
-    /// Nothing where none go anywhere.
-    fn line(&self) -> Vec<String> {
-        if self.0.get("configured") != Some(&Value::Bool(true)) {
-            return Vec::new();
-        }
-        let at = field(&self.0, "/last_told_at");
-        let last = if at == "-" { "none told since the start".to_owned() } else { format!("last told at {at}") };
-        vec![format!("to {}, {last}, {} waiting", field(&self.0, "/to"), field(&self.0, "/waiting"))]
-    }
-
-    fn in_vain(&self) -> Option<(String, String)> {
-        let why = self.0.get("last_error").and_then(Value::as_str)?;
-        let what = format!("alerts can't be told: {why}, since {}", field(&self.0, "/failing_since"));
-        Some((what, "reach config --effective".to_owned()))
-    }
-}
-
 fn number(of: &Value, pointer: &str) -> u64 {
     of.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
@@ -120,7 +98,7 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
         tasks.extend(tasks_in(client, &standing, state).await?);
     }
     let replays = open_plans(client).await?;
-    let alerts = Alerts::of(&client.get(&["v1", "cluster"], &[]).await?);
+    let alerts = Alerts::of(&standing);
     let callbacks = client.list(&["v1", "callbacks"], &[], MOST).await?;
     let has_failed = |callback: &&Value| {
         field(callback, "/state") == "due" && callback.get("attempts").and_then(Value::as_u64).is_some_and(|n| n > 0)
@@ -133,22 +111,33 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
     };
     let callbacks = by(callbacks, |callback| field(callback, "/state"));
     let troubled: Vec<&Heap> = callbacks.iter().chain(Some(&failing)).collect();
-    let mut look_at = look_at(&agents, &tasks, &troubled, moments::now());
+    let unserved = Unserved::of(&standing);
+    let mut look_at = unused::look_at(&standing);
+    look_at.extend(unserved.look_at(moments::now()));
+    // What only waits needs a look after a while; of what nobody can take it is said already.
+    let waiting = tasks.iter().filter(|heap| heap.name != "queued" || heap.counted_beyond(unserved.tasks));
+    look_at.extend(self::look_at(&agents, waiting, &troubled, moments::now()));
     look_at.extend(ended_badly(&standing, moments::now()));
+    look_at.extend(not_closed(&standing));
     look_at.extend(after_an_incident(orphans, &replays));
     look_at.extend(alerts.in_vain());
     match context.format {
         Format::Json => output::json(&json!({
-            "phase": ready, "namespace": standing.get("namespace"), "seq": standing.get("seq"),
+            "phase": ready, "namespace": standing.get("namespace"), "used": standing.get("used"),
+            "suggestions": standing.get("suggestions"), "unserved": standing.get("unserved"), "seq": standing.get("seq"),
             "redriven": standing.get("redriven"), "agents": counts(&agents), "tasks": counts(&tasks), "callbacks": counts(&callbacks),
-            "orphans": {"waiting": orphans.waiting, "held": orphans.held, "more": orphans.more == More::Yes}, "replays": replays, "alerts": alerts.0,
+            "breakers": standing.get("breakers"), "orphans": {"waiting": orphans.waiting, "held": orphans.held, "more": orphans.more == More::Yes}, "replays": replays, "alerts": alerts.0,
             "look_at": look_at.iter().map(|(what, command)| json!({"what": what, "command": command})).collect::<Vec<_>>(),
         })),
         Format::Table => {
             let plans: Vec<String> = replays.iter().map(told).collect();
             let hub = format!("{ready}, {}, namespace {}", client.url(), field(&standing, "/namespace"));
-            show(&hub, [&agents, &tasks, &callbacks], &[("replays", plans), ("alerts", alerts.line())]);
-            point_at(&look_at);
+            show(
+                &hub,
+                [&agents, &tasks, &callbacks],
+                &[("breakers", breakers(&standing)), ("replays", plans), ("alerts", alerts.line())],
+            );
+            point_at(&look_at, unused::told(&standing));
         }
     }
     Ok(())
@@ -202,6 +191,11 @@ impl Heap {
     fn counted_by_the_hub(name: &str, count: u64) -> Self {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         Self { name: name.to_owned(), count, more: More::No, oldest: None }
+    }
+
+    /// Are there more than so many?
+    fn counted_beyond(&self, count: u64) -> bool {
+        u64::try_from(self.count).unwrap_or(u64::MAX) > count
     }
 
     /// `1 task`, `3 tasks`, `over 200 tasks`.
@@ -267,12 +261,33 @@ fn ended_badly(standing: &Value, now: jiff::Timestamp) -> Option<(String, String
     let left = states.iter().map(|state| of(state)).sum::<u64>().saturating_sub(number(standing, "/redriven"));
     let last = states.iter().map(|state| field(standing, &format!("/tasks/{state}/last_ended_at"))).max()?;
     let is_recent = last.parse().is_ok_and(|last| agent_reach::api::timeline::millis_between(last, now) < LONG_AGO);
-    let told: Vec<String> = states.iter().map(|state| format!("{} {state}", of(state))).collect();
+    let heaps = match states.as_slice() {
+        [only] => format!("{left} of {} {only} not redriven", of(only)),
+        all => {
+            let told: Vec<String> = all.iter().map(|state| format!("{} {state}", of(state))).collect();
+            let total: u64 = all.iter().map(|state| of(state)).sum();
+            format!("{left} of {total} not redriven ({})", told.join(", "))
+        }
+    };
     (left > 0 && is_recent).then(|| {
-        let what =
-            format!("{}, {left} of them not redriven, the last {} ago", told.join(", "), moments::age(&last, now));
+        let what = format!("{heaps}, the last {} ago", moments::age(&last, now));
         (what, format!("reach replay plan --state {} --dry-run", states.join(",")))
     })
+}
+
+/// Breakers by state; nothing where all are closed.
+fn breakers(standing: &Value) -> Vec<String> {
+    let states = [("open", "/breakers/open"), ("half-open", "/breakers/half_open"), ("held", "/breakers/forced")];
+    let counts = states.map(|(name, at)| (name, number(standing, at)));
+    counts.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name:<17} {count}")).collect()
+}
+
+/// Agents that get no tasks of some capability now, or one at a time.
+fn not_closed(standing: &Value) -> Option<(String, String)> {
+    let count = number(standing, "/breakers/open") + number(standing, "/breakers/half_open");
+    let agent = standing.pointer("/breakers/agents/0").and_then(Value::as_str)?;
+    let noun = if count == 1 { "breaker" } else { "breakers" };
+    Some((format!("{count} {noun} of agents not closed"), format!("reach agents show {agent}")))
 }
 
 /// What is left of an incident: plans under way, and orphans.
@@ -294,17 +309,22 @@ fn after_an_incident(orphans: Orphans, plans: &[Value]) -> Vec<(String, String)>
     look_at
 }
 
-fn point_at(look_at: &[(String, String)]) {
+fn point_at(look_at: &[(String, String)], unused: Option<String>) {
     output::data("");
     if look_at.is_empty() {
-        output::data("nothing needs a look");
+        output::data(unused.as_deref().unwrap_or("nothing needs a look"));
     } else {
-        output::table(&["look at", "with"], look_at.iter().map(|(what, with)| vec![what.clone(), with.clone()]));
+        output::pointers(&["look at", "with"], look_at);
     }
 }
 
 /// What needs a look, and the command that tells more.
-fn look_at(agents: &[Heap], tasks: &[Heap], callbacks: &[&Heap], now: jiff::Timestamp) -> Vec<(String, String)> {
+fn look_at<'a>(
+    agents: &[Heap],
+    tasks: impl IntoIterator<Item = &'a Heap>,
+    callbacks: &[&Heap],
+    now: jiff::Timestamp,
+) -> Vec<(String, String)> {
     let mut look_at = Vec::new();
     for heap in agents {
         match heap.name.as_str() {
@@ -363,20 +383,6 @@ mod tests {
     }
 
     #[test]
-    fn alerts_that_go_nowhere_are_no_line_and_those_in_vain_need_a_look() {
-        let of = |alerts: Value| Alerts::of(&json!({"alerts": alerts}));
-        for nowhere in [Alerts::of(&json!({})), of(json!({"configured": false}))] {
-            assert_eq!((nowhere.line(), nowhere.in_vain()), (Vec::new(), None));
-        }
-        let some = of(json!({"configured": true, "to": "pager:443", "waiting": 2, "last_told_at": null,
-            "failing_since": "2026-01-01T00:00:00Z", "last_error": "http-500"}));
-        assert_eq!(some.line(), ["to pager:443, none told since the start, 2 waiting"]);
-        let (what, with) = some.in_vain().expect("a look");
-        assert_eq!(what, "alerts can't be told: http-500, since 2026-01-01T00:00:00Z");
-        assert_eq!(with, "reach config --effective");
-    }
-
-    #[test]
     fn what_is_left_of_an_incident_is_named_with_the_next_command() {
         let orphans = Orphans::of(&json!({"orphans": {"waiting": 1, "held": 2, "more": false}}));
         assert_eq!(orphans, Orphans { waiting: 1, held: 2, more: More::No });
@@ -400,6 +406,16 @@ mod tests {
     }
 
     #[test]
+    fn breakers_that_are_not_closed_are_counted_and_need_a_look() {
+        let standing = json!({"breakers": {"open": 2, "half_open": 1, "forced": 1, "agents": ["weather-1", "x"]}});
+        assert_eq!(breakers(&standing), ["open              2", "half-open         1", "held              1"]);
+        let (what, with) = not_closed(&standing).expect("it needs a look");
+        assert_eq!((&*what, &*with), ("3 breakers of agents not closed", "reach agents show weather-1"));
+        let closed = json!({"breakers": {"open": 0, "half_open": 0, "forced": 0, "agents": []}});
+        assert_eq!((breakers(&closed).len(), not_closed(&closed)), (0, None));
+    }
+
+    #[test]
     fn bad_ends_need_a_look_until_they_were_made_anew_or_are_a_day_old() {
         let ended = |count: u64, at: &str| json!({"count": count, "last_ended_at": at});
         let mut standing = json!({"redriven": 3, "tasks": {
@@ -408,8 +424,11 @@ mod tests {
         }});
         let now = "2026-01-01T00:10:00Z".parse().expect("a moment");
         let (what, with) = ended_badly(&standing, now).expect("it needs a look");
-        assert!(what.starts_with("4 dead-letter, 2 failed, 3 of them not redriven, the last 1 m"), "{what}");
+        assert!(what.starts_with("3 of 6 not redriven (4 dead-letter, 2 failed), the last 1 m"), "{what}");
         assert_eq!(with, "reach replay plan --state dead-letter,failed --dry-run");
+        let alone = json!({"redriven": 14, "tasks": {"dead-letter": ended(15, "2026-01-01T00:09:00Z")}});
+        let (what, _) = ended_badly(&alone, now).expect("it needs a look");
+        assert!(what.starts_with("1 of 15 dead-letter not redriven, the last 1 m"), "{what}");
         standing["redriven"] = json!(6);
         assert_eq!(ended_badly(&standing, now), None, "all were made anew");
         standing["redriven"] = json!(0);

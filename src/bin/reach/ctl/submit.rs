@@ -1,5 +1,6 @@
 //! `reach submit`: one task, or a file of them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,12 +12,19 @@ use serde_json::{Map, Value, json};
 use tokio_util::io::ReaderStream;
 
 use crate::client::{accepted, unreachable};
-use crate::ctl::{Context, json_argument, pair, span, tasks};
+use crate::ctl::body::{Body, json_argument};
+use crate::ctl::{Context, pair, span, tasks};
 use crate::exit::{Code, Failure, Outcome, Problem};
 use crate::output::{self, Format};
 
 /// What a table does not show: nothing new was made.
 const REPEAT: &str = "it was submitted before under this key: this is what was made then, nothing new";
+/// A task without a payload is a legal one, and more often a forgotten option.
+const NOTHING: &str = "no --payload: the task carries none, its agent gets null";
+/// Lines of a batch that are named where the same is said of many; `--output json` has all.
+const NAMED: usize = 5;
+/// Refusals that are told apart.
+const REASONS: usize = 50;
 /// A batch may take that long to be read and answered.
 const BATCH_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -24,9 +32,12 @@ const BATCH_PATIENCE: Duration = Duration::from_secs(600);
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
     /// Capability, `domain.task_type`
-    #[arg(required_unless_present = "batch", conflicts_with = "batch")]
+    #[arg(required_unless_present_any = ["batch", "text"], conflicts_with = "batch")]
     capability: Option<String>,
-    /// Payload: JSON, @FILE, or - for stdin
+    /// What is wanted, in words: finds the capability if none is named
+    #[arg(long, conflicts_with = "batch")]
+    text: Option<String>,
+    /// Payload: JSON, @FILE, or - for stdin; null when absent
     #[arg(long, short)]
     payload: Option<String>,
     /// A file of submissions, one JSON object a line (NDJSON)
@@ -79,6 +90,13 @@ pub(crate) struct Submit {
     set: Vec<(String, String)>,
 }
 
+impl Submit {
+    /// Is nothing given for its agent to work on?
+    fn carries_nothing(&self) -> bool {
+        self.payload.is_none() && !self.set.iter().any(|(name, _)| ["payload", "payload_ref"].contains(&name.as_str()))
+    }
+}
+
 /// Class of service.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Qos {
@@ -94,6 +112,9 @@ enum Qos {
 pub(crate) async fn run(context: &Context, submit: Submit) -> Outcome {
     if let Some(file) = &submit.batch {
         return batch(context, file, submit.idempotency_key.as_deref()).await;
+    }
+    if submit.carries_nothing() {
+        context.hint(NOTHING);
     }
     let body = body(&submit)?;
     let mut request = context.client.request(reqwest::Method::POST, &["v1", "tasks"]).json(&body);
@@ -138,40 +159,38 @@ fn parsed(bytes: &[u8]) -> Outcome<Value> {
 }
 
 /// The submission of these options; what was not given is left to the hub's defaults.
-fn body(submit: &Submit) -> Outcome<Value> {
-    let mut body = Map::new();
-    let mut put = |name: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            body.insert(name.to_owned(), value);
-        }
-    };
-    put("capability", submit.capability.clone().map(Value::from));
-    put("payload", submit.payload.as_deref().map(|text| json_argument("--payload", text)).transpose()?);
-    put("qos", submit.qos.and_then(|qos| Some(Value::from(qos.to_possible_value()?.get_name()))));
-    put("idempotent", submit.idempotent.then_some(Value::Bool(true)));
-    put("lifetime_ms", submit.lifetime.map(Value::from));
-    put("reach_timeout_ms", submit.reach_timeout.map(Value::from));
-    put("work_timeout_ms", submit.work_timeout.map(Value::from));
-    put("retry", submit.max_retries.map(|retries| json!({"max_retries": retries})));
-    put("not_before", submit.not_before.clone().map(Value::from));
-    put("session_id", submit.session.clone().map(Value::from));
+fn body(submit: &Submit) -> Outcome<Body> {
+    let mut body = Body::default();
+    body.put("capability", submit.capability.clone());
+    body.put("text", submit.text.clone());
+    body.put_typed("payload", submit.payload.as_deref().map(|text| json_argument("--payload", text)).transpose()?);
+    body.put("qos", submit.qos.and_then(|qos| Some(qos.to_possible_value()?.get_name().to_owned())));
+    body.put("idempotent", submit.idempotent.then_some(true));
+    body.put("lifetime_ms", submit.lifetime);
+    body.put("reach_timeout_ms", submit.reach_timeout);
+    body.put("work_timeout_ms", submit.work_timeout);
+    body.put("retry", submit.max_retries.map(|retries| json!({"max_retries": retries})));
+    body.put("not_before", submit.not_before.clone());
+    body.put("session_id", submit.session.clone());
     let labels: Map<String, Value> =
         submit.label.iter().map(|(name, value)| (name.clone(), Value::from(value.clone()))).collect();
-    put("labels", (!labels.is_empty()).then_some(Value::Object(labels)));
-    put(
+    body.put("labels", (!labels.is_empty()).then_some(labels));
+    body.put(
         "callback",
         submit.callback.as_ref().map(|url| match &submit.callback_secret {
             Some(secret) => json!({"url": url, "secret_ref": secret}),
             None => json!({"url": url}),
         }),
     );
-    put("wait_for_agent", submit.wait_for_agent.then_some(Value::Bool(true)));
+    body.put("wait_for_agent", submit.wait_for_agent.then_some(true));
     for (name, value) in &submit.set {
-        // A bare word is the text itself, so that `--set orphan=hold` needs no quotes inside quotes.
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value.clone()));
-        put(name, Some(value));
+        match serde_json::from_str(value) {
+            Ok(json) => body.put_typed(name, Some(json)),
+            // A bare word is the text itself, so that `--set orphan=hold` needs no quotes inside quotes.
+            Err(_) => body.put(name, Some(value.clone())),
+        }
     }
-    Ok(Value::Object(body))
+    Ok(body)
 }
 
 /// Streams a file of submissions; refused lines go to stderr and make exit code 1.
@@ -221,12 +240,42 @@ fn report(context: &Context, answer: &Value) -> Outcome {
         if answer.get("replayed") == Some(&Value::Bool(true)) {
             context.hint(REPEAT);
         }
-        for (outcome, problem) in refused.iter().filter_map(|outcome| Some((outcome, outcome.get("problem")?))) {
-            let told = Problem::told_by(problem).readable();
-            output::note(&format!("index {}: {told}", output::field(outcome, "/index")));
+        let alike = alike(&refused);
+        for (told, indices) in alike.iter().take(REASONS) {
+            output::note(&format!("{}: {told}", numbered(indices)));
+        }
+        if let more @ 1.. = alike.len().saturating_sub(REASONS) {
+            output::note(&format!("and {more} other refusals; --output json has all"));
         }
     }
     if refused.is_empty() { Ok(()) } else { Err(Failure::Told(Code::Failure)) }
+}
+
+/// What is said of refused lines, each once, with the lines that it is said of.
+fn alike(refused: &[&Value]) -> Vec<(String, Vec<String>)> {
+    let mut told: Vec<(String, Vec<String>)> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for (outcome, problem) in refused.iter().filter_map(|outcome| Some((outcome, outcome.get("problem")?))) {
+        let (text, index) = (Problem::told_by(problem).readable(), output::field(outcome, "/index"));
+        match known.get(&text).and_then(|at| told.get_mut(*at)) {
+            Some((_, indices)) => indices.push(index),
+            None => {
+                known.insert(text.clone(), told.len());
+                told.push((text, vec![index]));
+            }
+        }
+    }
+    told
+}
+
+/// `index 3`, or `300 lines, index 0, 1, 2, 3, 4, …`.
+fn numbered(indices: &[String]) -> String {
+    let first = indices.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match indices.len() {
+        1 => format!("index {first}"),
+        lines if lines <= NAMED => format!("{lines} lines, index {first}"),
+        lines => format!("{lines} lines, index {first}, …"),
+    }
 }
 
 #[cfg(test)]
@@ -243,12 +292,31 @@ mod tests {
 
     fn body_of(line: &[&str]) -> Value {
         let line = Line::try_parse_from([&["submit"], line].concat()).expect("a good command line");
-        body(&line.submit).expect("a good submission")
+        serde_json::to_value(body(&line.submit).expect("a good submission")).expect("JSON")
+    }
+
+    #[test]
+    fn words_stand_for_a_capability() {
+        assert_eq!(body_of(&["--text", "will it rain"]), json!({"text": "will it rain"}));
     }
 
     #[test]
     fn only_what_was_given_is_sent() {
         assert_eq!(body_of(&["a.b"]), json!({"capability": "a.b"}));
+    }
+
+    #[test]
+    fn a_payload_that_is_not_given_is_noticed() {
+        let carries_nothing = |line: &[&str]| {
+            Line::try_parse_from([&["submit", "a.b"], line].concat())
+                .expect("a good command line")
+                .submit
+                .carries_nothing()
+        };
+        assert!(carries_nothing(&[]) && carries_nothing(&["--set", "orphan=hold"]));
+        for given in [&["--payload", "null"], &["--set", "payload=1"], &["--set", "payload_ref=s3://b/k"]] {
+            assert!(!carries_nothing(given), "{given:?}");
+        }
     }
 
     #[test]
@@ -279,6 +347,16 @@ mod tests {
                    "lifetime_ms": 600_000, "labels": {"k": "v"}, "callback": {"url": "http://h/x", "secret_ref": "s"},
                    "orphan": "hold", "cost_budget": 5})
         );
+    }
+
+    #[test]
+    fn what_is_said_of_many_lines_is_said_once() {
+        let refused =
+            |index: u64, code: &str| json!({"index": index, "problem": {"status": 422, "code": code, "detail": "no"}});
+        let outcomes: Vec<Value> = (0..300).map(|n| refused(n, if n == 7 { "other" } else { "same" })).collect();
+        let told = alike(&outcomes.iter().collect::<Vec<_>>());
+        let told: Vec<String> = told.iter().map(|(text, indices)| format!("{}: {text}", numbered(indices))).collect();
+        assert_eq!(told, ["299 lines, index 0, 1, 2, 3, 4, …: same: no", "index 7: other: no"]);
     }
 
     #[test]

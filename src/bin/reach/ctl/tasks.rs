@@ -5,14 +5,17 @@ use std::time::Duration;
 use agent_reach::api::words;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::ctl::agents::without_nulls;
+use crate::ctl::body::{Body, json_argument};
 use crate::ctl::explain::{Explain, explain};
-use crate::ctl::{Context, age, json_argument, pair, span};
+use crate::ctl::{Context, age, pair, span};
 use crate::exit::{Code, Failure, Outcome};
+use crate::moments::moment;
 use crate::output::{self, Format, field};
 
 /// One long-poll asks for so long.
@@ -132,6 +135,15 @@ pub(crate) struct List {
     /// With this class of failure
     #[arg(long, value_parser = PossibleValuesParser::new(words::failure_classes()))]
     failure_class: Option<String>,
+    /// That ended with one of these codes, or whose last attempt failed with one; commas between them
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    failure_code: Vec<String>,
+    /// Submitted after this moment: RFC 3339, or so long ago, as in 1h
+    #[arg(long, visible_alias = "since", value_name = "WHEN", value_parser = moment)]
+    submitted_after: Option<Timestamp>,
+    /// Submitted before this moment: RFC 3339, or so long ago, as in 30m
+    #[arg(long, visible_alias = "until", value_name = "WHEN", value_parser = moment)]
+    submitted_before: Option<Timestamp>,
     /// At most so many
     #[arg(long, default_value_t = 50)]
     limit: usize,
@@ -154,12 +166,10 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         }
         Command::Redrive(redrive) => {
             let payload = redrive.payload.as_deref().map(|text| json_argument("--payload", text)).transpose()?;
-            let ambiguous = redrive.include_ambiguous.then_some(true);
-            let mut body = without_nulls(json!({"reason": redrive.reason, "include_ambiguous": ambiguous}));
-            // A payload may be null.
-            if let (Some(fields), Some(payload)) = (body.as_object_mut(), payload) {
-                fields.insert("payload".to_owned(), payload);
-            }
+            let mut body = Body::default();
+            body.put("reason", Some(redrive.reason));
+            body.put("include_ambiguous", redrive.include_ambiguous.then_some(true));
+            body.put_typed("payload", payload);
             context.print_object(&client.post(&["v1", "tasks", &redrive.reach_id, "redrive"], &body).await?);
         }
         Command::Resolve { reach_id, resolution, reason } => {
@@ -167,7 +177,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             context.print_object(&client.post(&["v1", "tasks", &reach_id, "resolve"], &body).await?);
         }
         Command::Explain(One { reach_id }) => {
-            explain(context, &Explain { subject: reach_id, payload: None }).await?;
+            explain(context, &Explain { subject: Some(reach_id), text: None, payload: None }).await?;
         }
         Command::Wait { reach_id, timeout } => {
             let task = wait(client, &reach_id, Duration::from_millis(timeout)).await?;
@@ -190,21 +200,26 @@ async fn list(context: &Context, filters: List) -> Outcome {
         ("batch_id", filters.batch),
         ("label", filters.label.map(|(name, value)| format!("{name}:{value}"))),
         ("failure_class", filters.failure_class),
+        ("failure_code", (!filters.failure_code.is_empty()).then(|| filters.failure_code.join(","))),
+        ("submitted_after", filters.submitted_after.map(|at| at.to_string())),
+        ("submitted_before", filters.submitted_before.map(|at| at.to_string())),
     ];
     query.extend(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))));
     let listing = context.client.list(&["v1", "tasks"], &query, filters.limit).await?;
-    context.print_list(
-        listing,
-        &[
-            ("reach id", |task| field(task, "/reach_id")),
-            ("state", |task| field(task, "/state")),
-            ("age", |task| age(task, "/submitted_at")),
-            ("attempt", |task| field(task, "/attempt")),
-            ("capability", |task| field(task, "/capability")),
-            ("agent", |task| field(task, "/agent_id")),
-            ("failure", |task| field(task, "/failure/code")),
-        ],
-    );
+    context
+        .print_list(
+            listing,
+            &[
+                ("reach id", |task| field(task, "/reach_id")),
+                ("state", |task| field(task, "/state")),
+                ("age", |task| age(task, "/submitted_at")),
+                ("try", |task| field(task, "/attempt")),
+                ("capability", |task| field(task, "/capability")),
+                ("agent", |task| field(task, "/agent_id")),
+                ("failure", |task| field(task, "/failure/code")),
+            ],
+        )
+        .await;
     Ok(())
 }
 
@@ -229,7 +244,8 @@ pub(crate) async fn wait(client: &Client, reach_id: &str, patience: Duration) ->
         }
         if left.is_zero() {
             let state = field(&task, "/state");
-            return Err(Failure::Other(Code::Timeout, format!("{reach_id} is still {state}")));
+            let next = format!("`reach explain {reach_id}` says why; `reach tasks wait {reach_id}` goes on waiting");
+            return Err(Failure::Other(Code::Timeout, format!("{reach_id} is still {state}\n  next: {next}")));
         }
     }
 }

@@ -76,17 +76,19 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         }
         Command::List => {
             let listing = client.list(&["v1", "tokens"], &[], 10_000).await?;
-            context.print_list(
-                listing,
-                &[
-                    ("token id", |token| field(token, "/token_id")),
-                    ("name", |token| field(token, "/name")),
-                    ("scopes", |token| field(token, "/scopes")),
-                    ("namespace", |token| field(token, "/namespace")),
-                    ("agents", |token| field(token, "/agents")),
-                    ("expires", |token| field(token, "/expires_at")),
-                ],
-            );
+            context
+                .print_list(
+                    listing,
+                    &[
+                        ("token id", |token| field(token, "/token_id")),
+                        ("name", |token| field(token, "/name")),
+                        ("scopes", |token| field(token, "/scopes")),
+                        ("namespace", |token| field(token, "/namespace")),
+                        ("agents", |token| field(token, "/agents")),
+                        ("expires", |token| field(token, "/expires_at")),
+                    ],
+                )
+                .await;
         }
         Command::Revoke { token_id } => {
             let answer = client.delete(&["v1", "tokens", &token_id]).await?;

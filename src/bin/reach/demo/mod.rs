@@ -150,7 +150,10 @@ async fn play(demo: &Demo, chatter: Chatter, folder: &Path) -> Outcome<Report> {
     submitted?;
     harmed?;
     pulse.say("everything is acknowledged; the rest runs to its end");
-    settle(caller.count(), &pulse, &receiver).await;
+    tokio::select! {
+        () = settle(caller.count(), &pulse, &receiver) => {}
+        failure = operator::decide(&stage.client, &pulse) => return Err(failure),
+    }
     stage.see_losses().await?;
     stage.mend_downstream(&pulse)?;
     let brought = operator::bring_back(&stage.client, &pulse).await?;

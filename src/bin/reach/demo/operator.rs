@@ -60,6 +60,33 @@ fn number(value: &Value, name: &str) -> u64 {
     value.get(name).and_then(Value::as_u64).unwrap_or(0)
 }
 
+/// Gives the word to what the hub holds for one, until it fails: an orphan that a newer task of its session has
+/// overtaken is not replayed by itself, and would wait here until its life is over.
+pub(crate) async fn decide(client: &Client, pulse: &Pulse) -> Failure {
+    loop {
+        if let Err(failure) = hand_over_held(client, pulse).await {
+            return failure;
+        }
+        tokio::time::sleep(SPARSE).await;
+    }
+}
+
+async fn hand_over_held(client: &Client, pulse: &Pulse) -> Outcome {
+    let orphans = client.get(&["v1", "tasks"], &[("state", "orphaned".to_owned())]).await?;
+    let items = orphans.get("items").and_then(Value::as_array).into_iter().flatten();
+    for task in items.filter(|task| task.pointer("/waits/superseded_by").is_some()) {
+        let id = field(task, "/reach_id");
+        pulse.say(&format!("{id} is held, a newer task of its session has succeeded; the operator hands it over"));
+        let word = json!({"resolution": "hand-over", "reason": "the demo's operator: both are wanted"});
+        match client.post(&["v1", "tasks", &id, "resolve"], &word).await {
+            // Its agent, or its deadline, was quicker.
+            Ok(_) | Err(Failure::Refused(_)) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(())
+}
+
 /// A dry run over all dead letters, one over those that can succeed now, and a plan of these.
 pub(crate) async fn bring_back(client: &Client, pulse: &Pulse) -> Outcome<Brought> {
     let ask = async |select: Value, is_dry: bool| {
@@ -72,9 +99,11 @@ pub(crate) async fn bring_back(client: &Client, pulse: &Pulse) -> Outcome<Brough
     pulse.say(&format!("an operator finds {} dead letters", number(&found, "total")));
     let dry_run = ask(select.clone(), true).await?;
     let (items, takes) = (number(&dry_run, "total"), number(&dry_run, "estimate_s"));
+    let others = number(&found, "total").saturating_sub(items);
     pulse.say(&format!(
-        "dry run: {items} of them would be made anew at {RATE} a second, in {takes} s; nothing was done"
+        "what {items} of them need is mended now; the other {others} are made to fail, and are left alone"
     ));
+    pulse.say(&format!("dry run: these {items} would be made anew at {RATE} a second, in {takes} s; nothing was done"));
     let plan = ask(select, false).await?;
     let replay_id = field(&plan, "/replay_id");
     pulse.say(&format!("the plan runs: {replay_id}"));

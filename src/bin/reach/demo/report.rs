@@ -90,7 +90,11 @@ impl Report {
             }),
             promise(
                 "a replay does what its dry run said",
-                format!("{} of {} dead letters, made anew", self.brought.redriven(), self.brought.dead_letters()),
+                format!(
+                    "{} dead letters of {}: those that were mended",
+                    self.brought.redriven(),
+                    self.brought.dead_letters()
+                ),
                 self.brought.amiss()
                     + self.stranded().abs_diff(self.brought.redriven())
                     + size(&self.findings.redriven_in_vain),
@@ -224,7 +228,9 @@ fn ordered(state: &str) -> &'static str {
     match state {
         "succeeded" => "done, some after a retry, a slow worker or a lost one",
         "failed" => "ordered: the worker says that it can't be done",
-        "dead-letter" => "ordered: every attempt fails; those whose downstream was mended were made anew",
+        "dead-letter" => {
+            "ordered: every attempt fails; of these, those whose cause was mended were made anew as others"
+        }
         "expired" => "ordered: the life is shorter than the work",
         "cancelled" => "ordered: the caller calls it off",
         _ => "this should not be",

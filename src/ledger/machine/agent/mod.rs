@@ -54,14 +54,41 @@ pub enum CapabilityKind {
     Skill,
 }
 
-/// How one agent is chosen among candidates (R-RTE-3).
+/// How one agent is chosen among candidates (R-RTE-3). Variants are only ever added at the end: their order is in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strategy {
     /// Smooth weighted round-robin, the default.
     WeightedRoundRobin,
     /// In flight and reported queue depth over capacity.
     LeastLoaded,
+    /// The same key goes to the same agent: the session, or another key of the task.
+    ConsistentHash,
+    /// Points for capability and priority, less for load and failures (R-RTE-4).
+    Scored,
 }
+
+impl Strategy {
+    /// Every strategy; of two that as many agents ask for the first holds.
+    pub const ALL: [Self; 4] = [Self::WeightedRoundRobin, Self::LeastLoaded, Self::ConsistentHash, Self::Scored];
+
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WeightedRoundRobin => "weighted-round-robin",
+            Self::LeastLoaded => "least-loaded",
+            Self::ConsistentHash => "consistent-hash",
+            Self::Scored => "scored",
+        }
+    }
+}
+
+/// Tasks that an agent has in flight at most, unless it says so.
+pub const DEFAULT_CONCURRENCY: u32 = 10;
+/// The weight of an offer that names none.
+pub const DEFAULT_WEIGHT: u32 = 10;
+/// The priority of an agent, and of an offer, that names none.
+pub const DEFAULT_PRIORITY: u32 = 100;
 
 /// Does task progress extend the work time? The capability's word (R-SCH-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -129,3 +129,26 @@ pub struct Callback {
     /// Why the last try failed: a short stable word such as `http-500` or `connect`.
     pub last_error: Option<Text>,
 }
+
+/// A settled callback as the store keeps it, so that it can be sent again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallbackRow {
+    /// Where it belongs.
+    pub namespace: Namespace,
+    /// What it tells about.
+    pub subject: CallbackSubject,
+    /// The event that it tells.
+    pub seq: Seq,
+    /// Where to.
+    pub url: Text,
+    /// Signed with which secret.
+    pub secret_ref: Text,
+    /// How it settled.
+    pub state: CallbackState,
+    /// Tries of the last round.
+    pub attempts: u32,
+    /// When it settled.
+    pub at: Timestamp,
+    /// Why the last try failed.
+    pub last_error: Option<Text>,
+}

@@ -3,6 +3,7 @@
 use crate::ledger::ids::{Capability, Digest, TokenId};
 use crate::ledger::machine::access::Token;
 use crate::ledger::machine::policy::{CapabilityRules, HubPolicy, Policy};
+use crate::ledger::machine::routing::RoutingRules;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::time::Timestamp;
 
@@ -32,6 +33,19 @@ event_structs! {
         capability: Capability,
         /// The new rules; `None` for those of the namespace alone.
         rules: Option<CapabilityRules>,
+        /// Why.
+        reason: Text,
+    }
+    /// How the tasks of one capability are given out changed.
+    RoutingRulesChanged {
+        /// Which capability.
+        capability: Capability,
+        /// The version that holds from now on.
+        version: u32,
+        /// The new rules; `None` where they were taken back.
+        rules: Option<RoutingRules>,
+        /// The version that was undone, if this is one that held before.
+        undoes: Option<u32>,
         /// Why.
         reason: Text,
     }

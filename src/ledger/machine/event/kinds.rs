@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{access::*, agent::*, batch::*, callback::*, ledger::*, replay::*, task::*};
+use super::{access::*, agent::*, batch::*, breaker::*, callback::*, ledger::*, replay::*, task::*};
 
 macro_rules! event_kinds {
     ($( $code:literal $name:literal $variant:ident ),* $(,)?) => {
@@ -81,6 +81,9 @@ event_kinds! {
     207 "agent-deregistered" AgentDeregistered,
     208 "agent-slot-freed" AgentSlotFreed,
     209 "agent-told" AgentTold,
+    220 "breaker-opened" BreakerOpened,
+    221 "breaker-half-opened" BreakerHalfOpened,
+    222 "breaker-closed" BreakerClosed,
     300 "task-submitted" TaskSubmitted,
     301 "task-queued" TaskQueued,
     302 "task-dispatched" TaskDispatched,
@@ -130,4 +133,5 @@ event_kinds! {
     610 "policy-changed" PolicyChanged,
     611 "capability-policy-changed" CapabilityPolicyChanged,
     612 "hub-policy-changed" HubPolicyChanged,
+    613 "routing-rules-changed" RoutingRulesChanged,
 }

@@ -16,6 +16,7 @@ macro_rules! event_structs {
 pub mod access;
 pub mod agent;
 pub mod batch;
+pub mod breaker;
 pub mod callback;
 mod kinds;
 pub mod ledger;
@@ -25,7 +26,7 @@ pub mod task;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{
-    AgentId, BatchId, Incarnation, Namespace, ReachId, ReplayId, Seq, SessionId, TokenId, TraceContext,
+    AgentId, BatchId, Capability, Incarnation, Namespace, ReachId, ReplayId, Seq, SessionId, TokenId, TraceContext,
 };
 use crate::ledger::machine::callback::{CallbackState, CallbackSubject};
 use crate::ledger::machine::task::OutcomeKind;
@@ -35,6 +36,7 @@ use crate::ledger::time::{Millis, Timestamp};
 pub use access::*;
 pub use agent::*;
 pub use batch::*;
+pub use breaker::*;
 pub use callback::*;
 pub(crate) use kinds::for_each_event_body;
 pub use kinds::{EventBody, EventKind};
@@ -110,6 +112,21 @@ pub struct Explanation {
     pub runners_up: Vec<ScoredCandidate>,
     /// What excluded the rest.
     pub exclusions: Vec<Exclusion>,
+    /// The version of the routing rules that held; `None` where the agents' own word did.
+    pub rules: Option<u32>,
+}
+
+/// Why a text was routed to a capability (R-RTE-4): figures and names, none of its words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextRoute {
+    /// By what it was found: `name`, `examples` or `words`.
+    pub by: Text,
+    /// How well it fits, in thousandths.
+    pub score: u32,
+    /// What a score had to reach, in thousandths.
+    pub threshold: u32,
+    /// At most 5 others, best first, with their scores in thousandths.
+    pub near: Vec<(Capability, u32)>,
 }
 
 /// Why a task entered the queue again (semantics 35).
@@ -253,6 +270,7 @@ impl From<OutcomeKind> for ReportKind {
 impl EventBody {
     /// The task that it concerns, if any. Callback events concern their task too.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "the index of every kind: each arm is one line")]
     pub fn task(&self) -> Option<ReachId> {
         match self {
             Self::TaskSubmitted(e) => Some(e.submission.reach_id),
@@ -303,6 +321,9 @@ impl EventBody {
             | Self::AgentLost(_)
             | Self::AgentLeft(_)
             | Self::AgentDeregistered(_)
+            | Self::BreakerOpened(_)
+            | Self::BreakerHalfOpened(_)
+            | Self::BreakerClosed(_)
             | Self::BatchOpened(_)
             | Self::BatchClosed(_)
             | Self::BatchSettled(_)
@@ -311,6 +332,7 @@ impl EventBody {
             | Self::TokenRevoked(_)
             | Self::PolicyChanged(_)
             | Self::CapabilityPolicyChanged(_)
+            | Self::RoutingRulesChanged(_)
             | Self::HubPolicyChanged(_) => None,
             Self::CallbackDue(_)
             | Self::CallbackAttempted(_)
@@ -373,6 +395,9 @@ impl EventBody {
             Self::AgentDeregistered(e) => Some(&e.agent),
             Self::AgentSlotFreed(e) => Some(&e.agent),
             Self::AgentTold(e) => Some(&e.agent),
+            Self::BreakerOpened(e) => Some(&e.agent),
+            Self::BreakerHalfOpened(e) => Some(&e.agent),
+            Self::BreakerClosed(e) => Some(&e.agent),
             Self::TaskDispatched(e) => Some(&e.agent),
             Self::TaskStaleReportRefused(e) => Some(&e.agent),
             _ => None,

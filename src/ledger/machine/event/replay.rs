@@ -2,7 +2,7 @@
 
 use crate::ledger::ids::{ReachId, ReplayId, Seq};
 use crate::ledger::machine::replay::{Done, Ended, MayHaveRun, Skip};
-use crate::ledger::machine::task::spec::{BodyRef, Text};
+use crate::ledger::machine::task::spec::{BodyRef, IdempotencyKey, Text};
 
 event_structs! {
     /// A plan was frozen: these items, at this position of the ledger.
@@ -23,6 +23,11 @@ event_structs! {
         list: BodyRef,
         /// The last event that the selection is sure to have seen.
         position: Seq,
+        /// The merge patch of its items' payloads, which stands in the list's body; the digest is under that body's
+        /// salt.
+        patch: Option<BodyRef>,
+        /// The key by which a repeat of the order is known.
+        idempotency: Option<IdempotencyKey>,
     }
     /// It runs.
     ReplayStarted {
@@ -62,6 +67,8 @@ event_structs! {
     ReplayResumed {
         /// Which plan.
         replay: ReplayId,
+        /// Why, in the operator's words; version 1 did not say it.
+        reason: Option<Text>,
     }
     /// It goes on at another rate.
     ReplayRateChanged {

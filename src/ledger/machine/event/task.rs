@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{AlreadyDone, Explanation, HeldWhy, QueuedWhy, ReportKind, RetryWhy, StaleWhy, Started};
+use super::{AlreadyDone, Explanation, HeldWhy, QueuedWhy, ReportKind, RetryWhy, StaleWhy, Started, TextRoute};
 use crate::ledger::ids::{AgentId, AttemptNo, Digest, Incarnation, LeaseDigest, ReachId, ReplayId, TokenId};
 use crate::ledger::machine::success::Origin;
 use crate::ledger::machine::task::Failure;
@@ -18,6 +18,8 @@ event_structs! {
         submission: Arc<Submission>,
         /// Its absolute end.
         deadline: Timestamp,
+        /// How its capability was found, if it named none.
+        routed: Option<Box<TextRoute>>,
     }
     /// It entered the queue again.
     TaskQueued {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::ledger::ids::ReplayId;
-use crate::ledger::machine::State;
 use crate::ledger::machine::event::{Event, EventBody, ReplayPlanned};
 use crate::ledger::machine::replay::{Done, Ended, ItemOutcome, MAX_ITEMS, Replay, ReplayPhase};
 use crate::ledger::machine::step::ImpossibleTransition;
+use crate::ledger::machine::{KeyBinding, KeySubject, State};
 
 /// Applies a plan's event; `step.rs` sends no other here.
 ///
@@ -79,6 +79,16 @@ fn planned(state: &mut State, event: &Event, body: &ReplayPlanned) -> Result<(),
     let namespace = event.namespace.clone().ok_or_else(|| ImpossibleTransition::of(event, "no namespace"))?;
     if state.replays.contains_key(&body.replay) {
         return Err(ImpossibleTransition::of(event, "the plan is there already"));
+    }
+    if let Some(key) = &body.idempotency {
+        let binding = KeyBinding {
+            bound_to: KeySubject::Replay(body.replay),
+            fingerprint: key.fingerprint,
+            subject: key.subject.clone(),
+            receipt: event.seq,
+            until: event.at.after(key.window),
+        };
+        state.bind_key(namespace.clone(), key.key.clone(), binding);
     }
     let total = usize::try_from(body.total.min(MAX_ITEMS)).unwrap_or_default();
     let replay = Replay {

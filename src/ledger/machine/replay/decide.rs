@@ -1,6 +1,7 @@
 //! The rules of replay plans: one outcome an item, looked at in the very moment of its turn (R-REC-3, R3, R5).
 
-use crate::ledger::ids::ReplayId;
+use crate::ledger::ids::{Digest, Namespace, ReplayId};
+use crate::ledger::machine::batch::decide::key_says;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::event::{
@@ -9,10 +10,11 @@ use crate::ledger::machine::event::{
 };
 use crate::ledger::machine::policy::MAX_REPLAY_RATE;
 use crate::ledger::machine::replay::judge::judge;
-use crate::ledger::machine::replay::order::{ReplayItem, ReplayOrder, ReplayWord};
+use crate::ledger::machine::replay::order::{Correction, Patched, ReplayItem, ReplayOrder, ReplayWord};
 use crate::ledger::machine::replay::{Done, Ended, ItemAction, ItemOutcome, MAX_ITEMS, Replay, ReplayPhase, Skip};
 use crate::ledger::machine::task::dispatch::let_back;
-use crate::ledger::machine::task::redrive::{NoRedrive, Redrive, redrive};
+use crate::ledger::machine::task::redrive::{NoRedrive, Redrive, redrivable, redrive};
+use crate::ledger::machine::task::spec::BodyRef;
 use crate::ledger::machine::{State, bounds};
 use crate::ledger::time::Timestamp;
 
@@ -21,15 +23,20 @@ use crate::ledger::time::Timestamp;
 #[expect(clippy::wildcard_enum_match_arm, reason = "the top match in step.rs is exhaustive and sends only these")]
 pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
     match &proposal.command {
-        Command::PlanReplay(order) => plan(state, proposal, order),
+        Command::PlanReplay(order) => plan(state, proposal, order, now),
         Command::SteerReplay { replay, word } => steer(state, proposal, *replay, word),
         Command::ReplayItem(item) => self::item(state, proposal, item, now),
         _ => Decision::refuse(Rejection::ReplayUnknown),
     }
 }
 
-fn plan(state: &State, proposal: &Proposal, order: &ReplayOrder) -> Decision {
+fn plan(state: &State, proposal: &Proposal, order: &ReplayOrder, now: Timestamp) -> Decision {
     let Some(namespace) = &proposal.namespace else { return Decision::refuse(Rejection::ReplayUnknown) };
+    if let Some(key) = &order.idempotency
+        && let Some(answer) = key_says(state, namespace, key, order.bound.as_ref(), now)
+    {
+        return Decision { events: Vec::new(), answer };
+    }
     if state.replay(order.replay).is_some() {
         return Decision::refuse(Rejection::IdTaken);
     }
@@ -54,6 +61,8 @@ fn plan(state: &State, proposal: &Proposal, order: &ReplayOrder) -> Decision {
         total: order.total,
         list: order.list.clone(),
         position: order.position,
+        patch: order.patch.clone(),
+        idempotency: order.idempotency.clone(),
     };
     let events = vec![planned.into(), ReplayStarted { replay: order.replay }.into()];
     Decision::accept(events, Answer::Replay { phase: ReplayPhase::Running })
@@ -64,14 +73,14 @@ const fn is_rate(rate: u32) -> bool {
 }
 
 /// Foreign and absent are the same (N1).
-fn visible<'a>(state: &'a State, proposal: &Proposal, id: ReplayId) -> Result<&'a Replay, Rejection> {
-    let seen = |replay: &&Replay| proposal.namespace.as_ref().is_none_or(|namespace| *namespace == replay.namespace);
+fn visible<'a>(state: &'a State, namespace: Option<&Namespace>, id: ReplayId) -> Result<&'a Replay, Rejection> {
+    let seen = |replay: &&Replay| namespace.is_none_or(|namespace| *namespace == replay.namespace);
     state.replay(id).filter(seen).ok_or(Rejection::ReplayUnknown)
 }
 
 /// An operator's word. Saying the same twice is harmless; a finished plan takes none.
 fn steer(state: &State, proposal: &Proposal, id: ReplayId, word: &ReplayWord) -> Decision {
-    let replay = match visible(state, proposal, id) {
+    let replay = match visible(state, proposal.namespace.as_ref(), id) {
         Ok(replay) => replay,
         Err(reason) => return Decision::refuse(reason),
     };
@@ -82,7 +91,9 @@ fn steer(state: &State, proposal: &Proposal, id: ReplayId, word: &ReplayWord) ->
         ReplayWord::Pause { reason } => {
             (ReplayPaused { replay: id, reason: reason.clone() }.into(), ReplayPhase::Paused)
         }
-        ReplayWord::Resume => (ReplayResumed { replay: id }.into(), ReplayPhase::Running),
+        ReplayWord::Resume { reason } => {
+            (ReplayResumed { replay: id, reason: reason.clone() }.into(), ReplayPhase::Running)
+        }
         ReplayWord::Cancel { reason } => {
             let ended = Ended::Cancelled;
             (ReplayFinished { replay: id, ended, reason: reason.clone() }.into(), ReplayPhase::Finished(ended))
@@ -102,21 +113,38 @@ fn steer(state: &State, proposal: &Proposal, id: ReplayId, word: &ReplayWord) ->
     Decision::accept(vec![event], Answer::Replay { phase })
 }
 
+/// The plan of an item whose turn it is.
+fn on_turn<'a>(state: &'a State, namespace: Option<&Namespace>, item: &ReplayItem) -> Result<&'a Replay, Rejection> {
+    let replay = visible(state, namespace, item.replay)?;
+    if replay.phase != ReplayPhase::Running || replay.outcome(item.index) != Some(ItemOutcome::Pending) {
+        return Err(Rejection::ReplayMovedOn { phase: replay.phase });
+    }
+    Ok(replay)
+}
+
+/// Would an item be made anew, if its patched payload came out? The shell asks this before it reads a payload and takes
+/// it apart: what is left alone or has no room costs nothing but the question, at every try.
+#[must_use]
+pub(in crate::ledger) fn would_go(state: &State, namespace: Option<&Namespace>, item: &ReplayItem) -> bool {
+    // Nothing that is made anew begins at a moment of its own, so the time decides nothing here.
+    on_turn(state, namespace, item).is_ok_and(|replay| matches!(anew(state, replay, item, state.at()), Turn::Go(..)))
+}
+
 /// One item, in the moment of its turn. Its outcome and what it does to the task are one commit.
 fn item(state: &State, proposal: &Proposal, item: &ReplayItem, now: Timestamp) -> Decision {
-    let replay = match visible(state, proposal, item.replay) {
+    let replay = match on_turn(state, proposal.namespace.as_ref(), item) {
         Ok(replay) => replay,
         Err(reason) => return Decision::refuse(reason),
     };
-    if replay.phase != ReplayPhase::Running || replay.outcome(item.index) != Some(ItemOutcome::Pending) {
-        return Decision::refuse(Rejection::ReplayMovedOn { phase: replay.phase });
-    }
     let turn = match item.action {
         ItemAction::Replay => back_to_queue(state, replay, item),
         ItemAction::Redrive => anew(state, replay, item, now),
     };
-    let (replay, index, task) = (item.replay, item.index, item.task);
+    let is_made = item.before.as_ref().and_then(|before| before.patched.as_ref()) != Some(&Patched::NotMade);
+    let (phase, replay, index, task) = (replay.phase, item.replay, item.index, item.task);
     match turn {
+        // The shell asked, was told no, and is told yes now: the next try makes it.
+        Turn::Go(..) if !is_made => Decision::refuse(Rejection::ReplayMovedOn { phase }),
         Turn::Go(done, events) => {
             let mut all: Vec<EventBody> = vec![ReplayItemDone { replay, index, task, done }.into()];
             all.extend(events);
@@ -163,17 +191,38 @@ fn is_superseded(item: &ReplayItem) -> bool {
 }
 
 fn anew(state: &State, replay: &Replay, item: &ReplayItem, now: Timestamp) -> Turn {
+    let amendment = item.amendment.as_ref();
+    let is_patched = amendment.is_some_and(|amendment| amendment.patch.is_some());
+    let patched = item.before.as_ref().and_then(|before| before.patched.as_ref());
+    let payload = match patched.filter(|_| is_patched) {
+        Some(Patched::Made(payload)) => Some(Ok(payload.clone())),
+        Some(Patched::NotMade) => Some(Ok(BodyRef { digest: Digest::default(), len: 0 })),
+        Some(Patched::Left(skip)) => Some(Err(*skip)),
+        // The order was to patch it: as it is it never goes.
+        None => is_patched.then_some(Err(Skip::PayloadNotInline)),
+    };
+    let schemas = amendment.map(|amendment| &*amendment.schemas);
+    let correction = payload
+        .as_ref()
+        .and_then(|payload| payload.as_ref().ok())
+        .map(|payload| Correction { payload: payload.clone(), schemas: schemas.cloned().unwrap_or_default() });
     let order = Redrive {
         task: item.task,
         successor: replay.id.successor(item.task),
         may_have_run: replay.may_have_run,
         before: item.before.as_ref(),
-        correction: None,
+        correction: correction.as_ref(),
+        schemas: schemas.filter(|_| !is_patched),
         replay: Some(replay.id),
         reason: None,
     };
-    match redrive(state, &replay.namespace, &order, now) {
-        Ok(made) => Turn::Go(Done::Redriven { successor: order.successor }, made.events),
+    let made = match payload.and_then(Result::err) {
+        Some(skip) => redrivable(state, &replay.namespace, &order).map(|_| Err(skip)),
+        None => redrive(state, &replay.namespace, &order, now).map(Ok),
+    };
+    match made {
+        Ok(Err(skip)) => Turn::Leave(skip),
+        Ok(Ok(made)) => Turn::Go(Done::Redriven { successor: order.successor }, made.events),
         Err(NoRedrive::Unknown) => Turn::Leave(Skip::Unknown),
         Err(NoRedrive::NotEnded { .. } | NoRedrive::WrongEnd { .. }) => Turn::Leave(Skip::NotApplicable),
         Err(NoRedrive::Already { .. }) => Turn::Leave(Skip::AlreadyRedriven),

@@ -19,6 +19,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub(in crate::ledger) use decide::would_go;
+
 use crate::ledger::ids::{Namespace, ReachId, ReplayId, Seq};
 use crate::ledger::machine::event::Actor;
 use crate::ledger::machine::task::spec::{BodyRef, Text};
@@ -118,11 +120,15 @@ pub enum Skip {
     Unknown,
     /// It would not be accepted today: the schemas of whoever offers its capability now refuse its payload.
     NotAccepted,
+    /// The plan patches payloads, and it has none here: a reference, or nothing.
+    PayloadNotInline,
+    /// Patched, its payload would be longer than a payload may be.
+    PayloadTooLarge,
 }
 
 impl Skip {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Finished,
         Self::MovedOn,
         Self::HeldElsewhere,
@@ -133,6 +139,8 @@ impl Skip {
         Self::NotApplicable,
         Self::Unknown,
         Self::NotAccepted,
+        Self::PayloadNotInline,
+        Self::PayloadTooLarge,
     ];
 
     /// The reason's name on the wire.
@@ -149,6 +157,8 @@ impl Skip {
             Self::NotApplicable => "not-applicable",
             Self::Unknown => "unknown",
             Self::NotAccepted => "not-accepted",
+            Self::PayloadNotInline => "payload-not-inline",
+            Self::PayloadTooLarge => "payload-too-large",
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::ledger::ids::{ReachId, ReplayId, Seq};
-use crate::ledger::machine::replay::{ItemAction, MayHaveRun};
+use crate::ledger::machine::KeyBinding;
+use crate::ledger::machine::replay::{ItemAction, MayHaveRun, Skip};
 use crate::ledger::machine::success::Origin;
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::task::spec::{BodyRef, SchemaVerdicts, Text};
+use crate::ledger::machine::task::spec::{BodyRef, IdempotencyKey, SchemaVerdicts, Text};
 
 /// A plan, frozen by the API: nothing in it changes afterwards but its rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,12 @@ pub struct ReplayOrder {
     pub list: BodyRef,
     /// The last event that the selection is sure to have seen.
     pub position: Seq,
+    /// The patch of its items' payloads, which stands in the list; the digest is under the list's salt.
+    pub patch: Option<BodyRef>,
+    /// The key by which a repeat is known.
+    pub idempotency: Option<IdempotencyKey>,
+    /// The key's binding, if the shell found one on disk.
+    pub bound: Option<KeyBinding>,
 }
 
 /// An operator's word to a plan.
@@ -38,7 +45,10 @@ pub enum ReplayWord {
         reason: Option<Text>,
     },
     /// Go on.
-    Resume,
+    Resume {
+        /// Why.
+        reason: Option<Text>,
+    },
     /// Call the rest off.
     Cancel {
         /// Why.
@@ -62,8 +72,31 @@ pub struct ReplayItem {
     pub task: ReachId,
     /// What is to be done.
     pub action: ItemAction,
+    /// What its list says of its payload.
+    pub amendment: Option<Amendment>,
     /// What the shell read of the task.
     pub before: Option<Before>,
+}
+
+/// What the list of a plan says of an item's payload: only of one that is made anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Amendment {
+    /// A JSON merge patch to be applied to it.
+    pub patch: Option<Arc<[u8]>>,
+    /// Verdicts over the payload, patched or as it is, by the schemas of the moment when the plan was made.
+    pub schemas: Arc<SchemaVerdicts>,
+}
+
+/// What the shell made of a payload that a plan patches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Patched {
+    /// Not made: the rules are asked first whether the item goes, were its payload there as it should be. One that goes
+    /// is never decided on with this.
+    NotMade,
+    /// Another payload.
+    Made(BodyRef),
+    /// None: the item is left alone for that.
+    Left(Skip),
 }
 
 /// What a shell read of a task that is to be replayed or made anew, if it is on disk.
@@ -73,12 +106,14 @@ pub struct Before {
     pub finished: Option<Arc<Task>>,
     /// The new task that was made of it, if one was.
     pub redriven_as: Option<ReachId>,
-    /// Is its payload still there?
+    /// Is its payload still there? Where it is to be patched and that is not made, nobody has looked.
     pub has_payload: bool,
     /// A newer task of its session that has succeeded.
     pub superseded_by: Option<ReachId>,
     /// Where the chain of redrives began that it ends; itself, if it was made of none.
     pub origin: Option<Origin>,
+    /// What became of its payload, where the plan patches it and it is there.
+    pub patched: Option<Patched>,
 }
 
 /// Another payload for a task that is made anew.
@@ -101,6 +136,8 @@ pub struct RedriveOrder {
     pub may_have_run: MayHaveRun,
     /// Another payload.
     pub correction: Option<Correction>,
+    /// Verdicts of today's schemas over the payload that it keeps, where they were asked.
+    pub schemas: Option<SchemaVerdicts>,
     /// Why.
     pub reason: Text,
     /// What the shell read of the task.

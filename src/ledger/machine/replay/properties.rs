@@ -45,7 +45,7 @@ fn any_move() -> impl Strategy<Value = Move> {
 fn perform(world: &mut World, step: &Move) {
     match step {
         Move::Begin { task } => {
-            drop(world.when(Command::SubmitTask { submission: idempotent(*task).into(), bound: None }));
+            drop(world.when(Command::SubmitTask { submission: idempotent(*task).into(), bound: None, routed: None }));
             let known = world.state.task(task_id(*task)).map(|task| task.status.kind());
             if known == Some(StatusKind::Queued) && world.try_hand(*task, "a").1.is_ok() {
                 world.report(*task, "a", Word::Ack).1.unwrap();
@@ -65,7 +65,7 @@ fn perform(world: &mut World, step: &Move) {
         Move::Steer { plan, word } => {
             let word = match word {
                 0 => ReplayWord::Pause { reason: None },
-                1 | 2 => ReplayWord::Resume,
+                1 | 2 => ReplayWord::Resume { reason: None },
                 _ => ReplayWord::Rate { rate: 5 },
             };
             drop(world.when(steer(*plan, word)));

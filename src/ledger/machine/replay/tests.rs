@@ -6,10 +6,12 @@ use crate::ledger::ids::{Digest, ReachId, ReplayId, Seq, TokenId};
 use crate::ledger::machine::command::{Command, Proposal, Retryable, Word};
 use crate::ledger::machine::decision::Rejection;
 use crate::ledger::machine::event::{Actor, HeldWhy};
-use crate::ledger::machine::replay::order::{Before, RedriveOrder, ReplayItem, ReplayOrder, ReplayWord};
+use crate::ledger::machine::replay::order::{
+    Amendment, Before, Patched, RedriveOrder, ReplayItem, ReplayOrder, ReplayWord,
+};
 use crate::ledger::machine::replay::{Ended, ItemAction, ItemOutcome, MAX_REPLAYS, MayHaveRun, ReplayPhase, Skip};
 use crate::ledger::machine::task::resolve::Resolution;
-use crate::ledger::machine::task::spec::{BodyRef, Idempotence, OrphanPolicy, SlowPolicy, Submission};
+use crate::ledger::machine::task::spec::{BodyRef, Idempotence, OrphanPolicy, SchemaVerdicts, SlowPolicy, Submission};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{Failure, FailureClass, Task};
 use crate::ledger::machine::world::{World, agent_id, submission, task_id};
@@ -29,6 +31,9 @@ fn order(n: u8, total: u32) -> ReplayOrder {
         total,
         list: BodyRef { digest: Digest([9; 32]), len: 21 },
         position: Seq(1),
+        patch: None,
+        idempotency: None,
+        bound: None,
     }
 }
 
@@ -38,7 +43,7 @@ pub(super) fn plan(n: u8, total: u32) -> Command {
 
 pub(super) fn item_of(n: u8, index: u32, task: ReachId, action: ItemAction) -> Command {
     let before = Some(Before { has_payload: true, ..Before::default() });
-    Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(n), index, task, action, before }))
+    Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(n), index, task, action, amendment: None, before }))
 }
 
 pub(super) fn steer(n: u8, word: ReplayWord) -> Command {
@@ -136,7 +141,7 @@ fn an_item_that_names_no_task_of_its_namespace_is_unknown_not_finished() {
     let turn = |index: u32, row: Arc<Task>| {
         let before = Some(Before { finished: Some(row), ..Before::default() });
         let (task, action) = (task_id(1), ItemAction::Replay);
-        Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(1), index, task, action, before }))
+        Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(1), index, task, action, amendment: None, before }))
     };
     let foreign = Task { namespace: "other".parse().unwrap(), ..Task::clone(&row) };
     world.ok(turn(1, Arc::new(foreign)));
@@ -171,7 +176,7 @@ fn r_rec_3_what_a_newer_success_of_its_session_supersedes_is_left_alone_whatever
     let turn = |index: u32, n: u8| {
         let before = Some(Before { superseded_by: Some(task_id(9)), ..Before::default() });
         let (task, action) = (task_id(n), ItemAction::Replay);
-        Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(1), index, task, action, before }))
+        Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(1), index, task, action, amendment: None, before }))
     };
     let skipped = Some(ItemOutcome::Skipped(Skip::Superseded));
     assert_eq!(world.ok(turn(0, 1)), ["replay-item-skipped"]);
@@ -227,11 +232,14 @@ fn r5_a_paused_or_cancelled_plan_dispatches_nothing_more() {
     let turn = item_of(1, 0, task_id(1), ItemAction::Replay);
     assert_eq!(world.refused(turn.clone()), Rejection::ReplayMovedOn { phase: ReplayPhase::Paused });
     assert_eq!(world.ok(steer(1, ReplayWord::Rate { rate: 5 })), ["replay-rate-changed"]);
-    assert_eq!(world.ok(steer(1, ReplayWord::Resume)), ["replay-resumed"]);
+    assert_eq!(world.ok(steer(1, ReplayWord::Resume { reason: None })), ["replay-resumed"]);
     assert_eq!(world.ok(steer(1, ReplayWord::Cancel { reason: None })), ["replay-finished"]);
     let cancelled = ReplayPhase::Finished(Ended::Cancelled);
     assert_eq!(world.refused(turn), Rejection::ReplayMovedOn { phase: cancelled });
-    assert_eq!(world.refused(steer(1, ReplayWord::Resume)), Rejection::ReplayEnded { phase: cancelled });
+    assert_eq!(
+        world.refused(steer(1, ReplayWord::Resume { reason: None })),
+        Rejection::ReplayEnded { phase: cancelled }
+    );
     assert_eq!(world.status(1), StatusKind::Orphaned);
 }
 
@@ -250,13 +258,14 @@ fn a_plan_over_nothing_or_at_no_rate_or_beyond_the_bound_is_refused() {
     assert!(matches!(world.refused(plan(200, 1)), Rejection::BoundReached { .. }));
     world.ok(steer(1, ReplayWord::Cancel { reason: None }));
     world.ok(plan(200, 1));
-    let foreign = Proposal::by_hub(Some("other".parse().unwrap()), steer(200, ReplayWord::Resume));
+    let foreign = Proposal::by_hub(Some("other".parse().unwrap()), steer(200, ReplayWord::Resume { reason: None }));
     assert_eq!(world.propose(foreign).1, Err(Rejection::ReplayUnknown));
 }
 
 fn redrive(n: u8, may_have_run: MayHaveRun, before: Before) -> Command {
     let (task, successor, reason) = (task_id(n), task_id(n + 100), "again".into());
-    let order = RedriveOrder { task, successor, may_have_run, correction: None, reason, before: Some(before) };
+    let order =
+        RedriveOrder { task, successor, may_have_run, correction: None, schemas: None, reason, before: Some(before) };
     Command::RedriveTask(Box::new(order))
 }
 
@@ -365,4 +374,60 @@ fn a_successor_is_the_same_at_every_try_another_for_every_task_and_an_id_like_an
     assert!(of(1, 1) != of(1, 2) && of(1, 1) != of(2, 1));
     let made = of(7, 1).0;
     assert_eq!((made[..6].to_vec(), made[6] >> 4, made[8] >> 6), (vec![7; 6], 7, 2), "RFC 9562, version 7");
+}
+
+#[test]
+fn a_plan_that_patches_never_makes_a_task_anew_as_it_is() {
+    let mut world = World::new();
+    world.register("a", Some("i"));
+    failed(&mut world, submission(1));
+    world.ok(plan(1, 4));
+    let digest = |n: u8| Digest([n; 32]);
+    let schemas = Arc::new(SchemaVerdicts { accepted: vec![digest(7)], refused: Vec::new() });
+    let amendment = Some(Amendment { patch: Some(Arc::from(&b"{\"a\":1}"[..])), schemas: Arc::clone(&schemas) });
+    let mut turn = |index: u32, patched: Option<Patched>| {
+        let before = Some(Before { has_payload: true, patched, ..Before::default() });
+        let (replay, task, amendment) = (replay_id(1), task_id(1), amendment.clone());
+        let item = ReplayItem { replay, index, task, action: ItemAction::Redrive, amendment, before };
+        world.ok(Command::ReplayItem(Box::new(item)));
+        outcome(&world, 1, index)
+    };
+    let skipped = |skip| Some(ItemOutcome::Skipped(skip));
+    assert_eq!(turn(0, Some(Patched::Left(Skip::PayloadNotInline))), skipped(Skip::PayloadNotInline));
+    assert_eq!(turn(1, Some(Patched::Left(Skip::PayloadTooLarge))), skipped(Skip::PayloadTooLarge));
+    assert_eq!(turn(2, None), skipped(Skip::PayloadNotInline), "a shell that forgets it does no harm");
+    let payload = BodyRef { digest: digest(8), len: 3 };
+    assert_eq!(turn(3, Some(Patched::Made(payload.clone()))), Some(ItemOutcome::Redriven));
+    let made = world.state.task(replay_id(1).successor(task_id(1))).unwrap();
+    assert_eq!((made.spec.payload.as_ref(), &made.schemas), (Some(&payload), &*schemas));
+}
+
+#[test]
+fn a_payload_is_only_asked_for_where_the_item_would_go_with_it() {
+    let mut world = World::new();
+    world.register("a", Some("i"));
+    failed(&mut world, submission(1));
+    world.ok(plan(1, 3));
+    let amendment = |refused: Vec<Digest>| {
+        let schemas = Arc::new(SchemaVerdicts { accepted: Vec::new(), refused });
+        Some(Amendment { patch: Some(Arc::from(&b"{\"a\":1}"[..])), schemas })
+    };
+    let item = |index: u32, task: u8, before: Before| ReplayItem {
+        replay: replay_id(1),
+        index,
+        task: task_id(task),
+        action: ItemAction::Redrive,
+        amendment: amendment(Vec::new()),
+        before: Some(Before { has_payload: true, patched: Some(Patched::NotMade), ..before }),
+    };
+    let asks = |world: &World, item: &ReplayItem| super::would_go(&world.state, None, item);
+    let goes = item(0, 1, Before::default());
+    assert!(asks(&world, &goes));
+    assert!(!asks(&world, &item(3, 1, Before::default())), "beyond the list");
+    assert!(!asks(&world, &item(0, 9, Before::default())), "unknown");
+    assert!(!asks(&world, &item(0, 1, Before { redriven_as: Some(task_id(101)), ..Before::default() })));
+    assert!(!asks(&world, &item(0, 1, Before { superseded_by: Some(task_id(9)), ..Before::default() })));
+    let moved = Rejection::ReplayMovedOn { phase: ReplayPhase::Running };
+    assert_eq!(world.refused(Command::ReplayItem(Box::new(goes))), moved, "no task is made of what was not made");
+    assert_eq!(outcome(&world, 1, 0), Some(ItemOutcome::Pending));
 }

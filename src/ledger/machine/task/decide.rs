@@ -28,7 +28,9 @@ use crate::ledger::time::Timestamp;
 #[expect(clippy::wildcard_enum_match_arm, reason = "the top match in step.rs is exhaustive and sends only these")]
 pub(in crate::ledger::machine) fn decide(state: &State, proposal: &Proposal, now: Timestamp) -> Decision {
     match &proposal.command {
-        Command::SubmitTask { submission, bound } => submit::submit(state, proposal, (submission, bound.as_ref()), now),
+        Command::SubmitTask { submission, bound, routed } => {
+            submit::submit(state, proposal, (submission, bound.as_ref(), routed.as_deref()), now)
+        }
         Command::DispatchTask { .. } => dispatch::dispatch(state, proposal, now),
         Command::Report(said) => report::report(state, proposal, said, now),
         Command::PushFailed { task, attempt, trouble } => match live(state, proposal, *task) {
@@ -115,6 +117,7 @@ fn redrive_one(state: &State, proposal: &Proposal, order: &RedriveOrder, now: Ti
         may_have_run: order.may_have_run,
         before: order.before.as_ref(),
         correction: order.correction.as_ref(),
+        schemas: order.schemas.as_ref(),
         replay: None,
         reason: Some(order.reason.clone()),
     };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::ledger::ids::{AgentKey, AttemptNo, ReachId, TokenId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Agent, Offer, Transport};
+use crate::ledger::machine::breaker::decide::may_dispatch;
 use crate::ledger::machine::command::{AgentBusy, Command, Proposal, PushTrouble};
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
 use crate::ledger::machine::event::{
@@ -40,6 +41,9 @@ pub(super) fn dispatch(state: &State, proposal: &Proposal, now: Timestamp) -> De
     }
     if !standing.is_open() || !can_serve(standing, task, delivery) {
         return Decision::refuse(Rejection::AgentNotOpen { agent: agent.clone() });
+    }
+    if let Err(open) = may_dispatch(state, task, standing) {
+        return Decision::refuse(open);
     }
     if standing.slots_free() == 0 {
         return Decision::refuse(Rejection::NoFreeSlot { agent: agent.clone() });

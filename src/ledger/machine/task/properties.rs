@@ -271,7 +271,7 @@ impl World {
             Move::Plan { plan, how } => by_caller(steered(*plan, *how)),
             Move::Item { plan, index, task, action } => {
                 let (replay, task, action, before) = (ReplayId([*plan; 16]), id(*task), *action, Some(on_disk()));
-                let turn = ReplayItem { replay, index: u32::from(*index), task, action, before };
+                let turn = ReplayItem { replay, index: u32::from(*index), task, action, amendment: None, before };
                 by_caller(Command::ReplayItem(Box::new(turn)))
             }
             Move::Word { task, how } => by_caller(word_on(*task, *how)),
@@ -361,10 +361,13 @@ fn steered(plan: u8, how: u8) -> Command {
                 total: 3,
                 list: BodyRef { digest: Digest([9; 32]), len: 68 },
                 position: Seq(1),
+                patch: None,
+                idempotency: None,
+                bound: None,
             }));
         }
         3 => ReplayWord::Pause { reason: None },
-        4 => ReplayWord::Resume,
+        4 => ReplayWord::Resume { reason: None },
         5 => ReplayWord::Rate { rate: 3 },
         _ => ReplayWord::Cancel { reason: None },
     };
@@ -378,7 +381,15 @@ fn word_on(task: u8, how: u8) -> Command {
     match Resolution::ALL.get(usize::from(how.saturating_sub(2))).filter(|_| how > 1) {
         Some(resolution) => Command::ResolveTask { task: id(task), resolution: *resolution, reason },
         None => {
-            let order = RedriveOrder { task: id(task), successor, may_have_run, correction: None, reason, before };
+            let order = RedriveOrder {
+                task: id(task),
+                successor,
+                may_have_run,
+                correction: None,
+                schemas: None,
+                reason,
+                before,
+            };
             Command::RedriveTask(Box::new(order))
         }
     }

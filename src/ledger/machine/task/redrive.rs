@@ -11,7 +11,7 @@ use crate::ledger::machine::event::{EventBody, TaskRedriven, TaskSubmitted};
 use crate::ledger::machine::replay::MayHaveRun;
 use crate::ledger::machine::replay::order::{Before, Correction};
 use crate::ledger::machine::task::deadline::{end_of_life, first_status};
-use crate::ledger::machine::task::spec::{Idempotence, Submission, Text};
+use crate::ledger::machine::task::spec::{Idempotence, SchemaVerdicts, Submission, Text};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::submit::admit_again;
 use crate::ledger::machine::task::{ReachOutcome, Task};
@@ -30,6 +30,8 @@ pub(in crate::ledger::machine) struct Redrive<'a> {
     pub(in crate::ledger::machine) before: Option<&'a Before>,
     /// Another payload.
     pub(in crate::ledger::machine) correction: Option<&'a Correction>,
+    /// Verdicts over the payload that it keeps, beside those that it has.
+    pub(in crate::ledger::machine) schemas: Option<&'a SchemaVerdicts>,
     /// By which plan.
     pub(in crate::ledger::machine) replay: Option<ReplayId>,
     /// Why; a plan has its own reason.
@@ -65,13 +67,13 @@ pub(in crate::ledger::machine) struct Made {
     pub(in crate::ledger::machine) state: StatusKind,
 }
 
-/// The rules, in the order in which an operator can mend them.
-pub(in crate::ledger::machine) fn redrive(
-    state: &State,
+/// The task, if nothing of its own stands against making it anew; the rules in the order in which an operator can mend
+/// them. Whether there is room, and somebody to take it, is asked with the submission.
+pub(in crate::ledger::machine) fn redrivable<'a>(
+    state: &'a State,
     namespace: &Namespace,
-    order: &Redrive<'_>,
-    now: Timestamp,
-) -> Result<Made, NoRedrive> {
+    order: &Redrive<'a>,
+) -> Result<&'a Task, NoRedrive> {
     let finished = || order.before.and_then(|before| before.finished.as_deref());
     let task = state.task(order.task).or_else(finished).filter(|task| task.namespace == *namespace);
     let task = task.ok_or(NoRedrive::Unknown)?;
@@ -103,6 +105,17 @@ pub(in crate::ledger::machine) fn redrive(
     if keeps_payload && !order.before.is_some_and(|before| before.has_payload) {
         return Err(NoRedrive::PayloadErased);
     }
+    Ok(task)
+}
+
+/// A new task of it.
+pub(in crate::ledger::machine) fn redrive(
+    state: &State,
+    namespace: &Namespace,
+    order: &Redrive<'_>,
+    now: Timestamp,
+) -> Result<Made, NoRedrive> {
+    let task = redrivable(state, namespace, order)?;
     let submission = anew(task, order);
     let submission = admit_again(state, namespace, submission, now).map_err(NoRedrive::Refused)?;
     let first = first_status(&submission, now).kind();
@@ -116,7 +129,7 @@ pub(in crate::ledger::machine) fn redrive(
         // Of a task in memory the state knows it; of one that has left it the shell read it.
         origin: state.origin(order.task).or_else(|| order.before.and_then(|before| before.origin)),
     };
-    let submitted = TaskSubmitted { submission: Arc::new(submission), deadline };
+    let submitted = TaskSubmitted { submission: Arc::new(submission), deadline, routed: None };
     Ok(Made { events: vec![submitted.into(), redriven.into()], state: first })
 }
 
@@ -131,6 +144,9 @@ fn anew(task: &Task, order: &Redrive<'_>) -> Submission {
     submission.idempotency = None;
     submission.batch = None;
     submission.schemas = task.schemas.clone();
+    if let Some(asked) = order.schemas {
+        submission.schemas.join(asked);
+    }
     if let Some(correction) = order.correction {
         submission.payload = Some(correction.payload.clone());
         submission.payload_ref = None;

@@ -14,6 +14,8 @@ use crate::ledger::time::{Millis, Timestamp};
 /// Short free text, bounded by the door that made it.
 pub type Text = Arc<str>;
 
+/// The longest payload, in bytes.
+pub const MAX_PAYLOAD: usize = 1 << 20;
 /// The longest lifetime a task may ask for: 30 days.
 pub const MAX_LIFETIME: Millis = Millis::secs(30 * 86_400);
 /// The lifetime of a task that names none: 24 h (R-SUB-4).
@@ -58,6 +60,19 @@ pub enum Qos {
 }
 
 impl Qos {
+    /// Every class, the first in line first.
+    pub const ALL: [Self; 3] = [Self::Urgent, Self::Normal, Self::Background];
+
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Urgent => "urgent",
+            Self::Normal => "normal",
+            Self::Background => "background",
+        }
+    }
+
     /// The queue-wait budget of the class; `None` means unbounded.
     #[must_use]
     pub const fn wait_budget(self) -> Option<Millis> {
@@ -198,6 +213,19 @@ pub struct SchemaVerdicts {
     pub refused: Vec<Digest>,
 }
 
+impl SchemaVerdicts {
+    /// Takes newer ones over the same payload: of a schema that was asked before they hold.
+    pub fn join(&mut self, others: &Self) {
+        self.accepted.retain(|schema| !others.refused.contains(schema));
+        self.refused.retain(|schema| !others.accepted.contains(schema));
+        for (own, more) in [(&mut self.accepted, &others.accepted), (&mut self.refused, &others.refused)] {
+            own.extend(more);
+            own.sort_unstable();
+            own.dedup();
+        }
+    }
+}
+
 /// An idempotency key with what it is compared by (semantics 31).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyKey {
@@ -295,4 +323,17 @@ pub enum AbsentAgents {
     Refuse,
     /// Queue and wait for one.
     Wait,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_schema_that_is_asked_again_the_newer_verdict_holds() {
+        let digest = |n: u8| Digest([n; 32]);
+        let mut verdicts = SchemaVerdicts { accepted: vec![digest(1), digest(2)], refused: vec![digest(3)] };
+        verdicts.join(&SchemaVerdicts { accepted: vec![digest(3)], refused: vec![digest(1)] });
+        assert_eq!(verdicts, SchemaVerdicts { accepted: vec![digest(2), digest(3)], refused: vec![digest(1)] });
+    }
 }

@@ -9,7 +9,7 @@ use crate::ledger::machine::batch::decide::key_says;
 use crate::ledger::machine::catalog::Entry;
 use crate::ledger::machine::command::Proposal;
 use crate::ledger::machine::decision::{Answer, Decision, Rejection};
-use crate::ledger::machine::event::{Actor, TaskSubmitted};
+use crate::ledger::machine::event::{Actor, TaskSubmitted, TextRoute};
 use crate::ledger::machine::task::LaneId;
 use crate::ledger::machine::task::deadline::{end_of_life, first_status};
 use crate::ledger::machine::task::spec::{AbsentAgents, Approval, IdempotencyKey, Qos, Submission};
@@ -24,7 +24,7 @@ const QUEUE_FULL_RETRY: Millis = Millis::secs(1);
 pub(super) fn submit(
     state: &State,
     proposal: &Proposal,
-    (submission, bound): (&Arc<Submission>, Option<&KeyBinding>),
+    (submission, bound, routed): (&Arc<Submission>, Option<&KeyBinding>, Option<&TextRoute>),
     now: Timestamp,
 ) -> Decision {
     let Some(namespace) = &proposal.namespace else { return Decision::refuse(Rejection::TaskUnknown) };
@@ -41,7 +41,10 @@ pub(super) fn submit(
                 deadline,
                 key_until: submission.idempotency.as_ref().map(|key| key_until(key, deadline, now)),
             };
-            Decision::accept(vec![TaskSubmitted { submission, deadline }.into()], answer)
+            Decision::accept(
+                vec![TaskSubmitted { submission, deadline, routed: routed.cloned().map(Box::new) }.into()],
+                answer,
+            )
         }
         Err(reason) => Decision::refuse(reason),
     }

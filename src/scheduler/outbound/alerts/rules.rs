@@ -4,7 +4,7 @@
 //! policy that acts: none of them wakes anybody.
 
 use crate::ledger::ids::{Capability, Namespace, ReachId, Seq};
-use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind, HeldWhy};
+use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind, HeldWhy, OpenedWhy};
 use crate::ledger::machine::policy::RulesByCapability;
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{OrphanPolicy, Text};
@@ -22,6 +22,8 @@ pub enum Kind {
     TaskSlow,
     /// Agents fell silent.
     AgentLost,
+    /// Agents failed a capability so often that they get nothing of it for a while.
+    BreakerOpen,
     /// Callbacks used up their tries.
     CallbackExhausted,
     /// The egress guard refuses where callbacks should go.
@@ -40,11 +42,12 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the documentation.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::DeadLetter,
         Self::OrphanHeld,
         Self::TaskSlow,
         Self::AgentLost,
+        Self::BreakerOpen,
         Self::CallbackExhausted,
         Self::CallbackBlocked,
         Self::ReplayPaused,
@@ -62,6 +65,7 @@ impl Kind {
             Self::OrphanHeld => "orphan-held",
             Self::TaskSlow => "task-slow",
             Self::AgentLost => "agent-lost",
+            Self::BreakerOpen => "breaker-open",
             Self::CallbackExhausted => "callback-exhausted",
             Self::CallbackBlocked => "callback-blocked",
             Self::ReplayPaused => "replay-paused",
@@ -80,6 +84,7 @@ impl Kind {
             Self::OrphanHeld => ("orphaned task waits for a word", "orphaned tasks wait for a word"),
             Self::TaskSlow => ("task is over its time", "tasks are over their time"),
             Self::AgentLost => ("agent is lost", "agents are lost"),
+            Self::BreakerOpen => ("breaker is open", "breakers are open"),
             Self::CallbackExhausted => ("callback was tried in vain", "callbacks were tried in vain"),
             Self::CallbackBlocked => ("callback may not go where it should", "callbacks may not go where they should"),
             Self::ReplayPaused => ("replay plan was paused", "replay plans were paused"),
@@ -200,6 +205,13 @@ pub fn classify(event: &Event, beside: Beside<'_>) -> Option<Alert> {
             let why = format!("no word from it for {}", body.silent);
             Some(about(event, Kind::AgentLost, body.agent.as_str().to_owned(), why))
         }
+        // That it stays open is no news, and an operator's own word is none either.
+        EventBody::BreakerOpened(body) if body.why == OpenedWhy::Failures => {
+            let failed = body.failures.len();
+            let why = format!("{failed} attempts failed one after the other; tasks of it wait or go to others");
+            let alert = about(event, Kind::BreakerOpen, body.agent.as_str().to_owned(), why);
+            Some(alert.of_capability(event.namespace.as_ref(), &body.capability, beside.rules))
+        }
         EventBody::CallbackExhausted(body) => {
             let why = format!("{} tries in vain; it is kept, and can be sent again", body.attempts);
             Some(about(event, Kind::CallbackExhausted, body.callback.to_string(), why))
@@ -269,11 +281,15 @@ fn about_task(event: &Event, kind: Kind, task: ReachId, why: String) -> Alert {
 
 impl Alert {
     /// Told with others of its task's capability, and with who looks after that.
-    fn of(mut self, beside: Beside<'_>) -> Self {
+    fn of(self, beside: Beside<'_>) -> Self {
         let Some(task) = beside.task else { return self };
-        let key = (task.namespace.clone(), task.spec.capability.clone());
-        self.owner = beside.rules.get(&key).and_then(|rules| rules.owner.clone());
-        self.group.capability = Some(key.1);
+        self.of_capability(Some(&task.namespace), &task.spec.capability, beside.rules)
+    }
+
+    fn of_capability(mut self, of: Option<&Namespace>, capability: &Capability, rules: &RulesByCapability) -> Self {
+        let rules = of.and_then(|namespace| rules.get(&(namespace.clone(), capability.clone())));
+        self.owner = rules.and_then(|rules| rules.owner.clone());
+        self.group.capability = Some(capability.clone());
         self
     }
 }
@@ -304,6 +320,14 @@ pub fn what_to_do(group: &Group, first: &str) -> Vec<String> {
             "reach agents list --health lost".to_owned(),
             "reach tasks list --state orphaned".to_owned(),
         ],
+        Kind::BreakerOpen => {
+            let task_kind = group.capability.as_ref().map_or_else(|| "CAPABILITY".to_owned(), ToString::to_string);
+            vec![
+                format!("reach agents show {first}"),
+                format!("reach explain {task_kind}"),
+                format!("reach agents breaker {first} {task_kind} --close --reason WHY"),
+            ]
+        }
         Kind::CallbackExhausted => {
             vec!["reach callbacks list --state exhausted".to_owned(), format!("reach callbacks redrive {first}")]
         }

@@ -147,6 +147,27 @@ fn a_start_without_a_stop_before_is_an_alert() {
 }
 
 #[test]
+fn r_obs_5_a_breaker_that_opens_for_failures_is_an_alert_of_its_capability_and_each_failed_probe_is_none() {
+    let capability = Capability::new("a.b").expect("a capability");
+    let opened = |why| {
+        let (agent, incarnation) = (AgentId::new("w-1").expect("an id"), Incarnation(1));
+        let (until, failures) = (Some(Timestamp(11_000)), Vec::new());
+        event(BreakerOpened { agent, incarnation, capability: capability.clone(), until, failures, why })
+    };
+    let rules = CapabilityRules { slow_reach: SlowPolicy::Wait, owner: Some("desk".into()) };
+    let rules = RulesByCapability::from([((samples::namespace(), capability.clone()), rules)]);
+    let beside = Beside { task: None, before: None, rules: &rules };
+    let alert = classify(&opened(OpenedWhy::Failures), beside).expect("an alert");
+    assert_eq!(
+        (alert.group.kind, alert.group.capability, &*alert.subject),
+        (Kind::BreakerOpen, Some(capability.clone()), "w-1")
+    );
+    assert_eq!(alert.owner.as_deref(), Some("desk"));
+    assert_eq!(kind(judged(&opened(OpenedWhy::ProbeFailed), None)), None);
+    assert_eq!(kind(judged(&opened(OpenedWhy::Operator { reason: "seen".into() }), None)), None);
+}
+
+#[test]
 fn every_kind_says_what_to_do_with_its_namespace_and_its_first() {
     for kind in Kind::ALL {
         let group = Group { kind, namespace: Some(samples::namespace()), capability: Capability::new("a.b").ok() };

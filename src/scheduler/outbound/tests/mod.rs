@@ -131,13 +131,18 @@ impl Hub {
             submission.payload = Some(named(&body));
             bodies.push((BodyKey::Task { task: id, kind: BodyKind::Payload, attempt: 0 }, body));
         }
-        let proposal = by_token(Command::SubmitTask { submission: Arc::new(submission), bound: None });
+        let proposal = by_token(Command::SubmitTask { submission: Arc::new(submission), bound: None, routed: None });
         self.propose(Intake { proposal, bodies }).await;
     }
 
     async fn dispatch(&self, id: ReachId, to: &str, delivery: Delivery) {
-        let explanation =
-            Explanation { strategy: "test".into(), score: Vec::new(), runners_up: Vec::new(), exclusions: Vec::new() };
+        let explanation = Explanation {
+            strategy: "test".into(),
+            score: Vec::new(),
+            runners_up: Vec::new(),
+            exclusions: Vec::new(),
+            rules: None,
+        };
         let command = Command::DispatchTask {
             task: id,
             agent: agent(to),

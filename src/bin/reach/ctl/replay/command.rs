@@ -3,6 +3,8 @@
 
 use jiff::Timestamp;
 
+use crate::advice::quoted;
+
 /// What is not for a screen, and what only the dry run has a use for.
 const LEFT_OUT: [&str; 1] = ["--token"];
 /// What stands where the reason is still missing.
@@ -44,16 +46,6 @@ pub(super) fn that_starts(
         words.extend(["--reason".to_owned(), NO_REASON.to_owned()]);
     }
     words.join(" ")
-}
-
-/// A word as a shell takes it back.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 #[cfg(test)]

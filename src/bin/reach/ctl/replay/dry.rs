@@ -4,13 +4,13 @@
 use agent_reach::api::timeline::span;
 use serde_json::Value;
 
-use crate::ctl::age;
+use crate::ctl::{age, breakers, unborne};
 use crate::output::{self, field};
 
 use super::{counts, told};
 
 /// Why tasks are left alone, in a sentence.
-const REASONS: [(&str, &str); 10] = [
+const REASONS: [(&str, &str); 12] = [
     ("finished", "ended meanwhile"),
     ("moved-on", "waits already: queued, scheduled, retrying or for approval"),
     ("held-elsewhere", "an agent holds it under a valid lease"),
@@ -23,7 +23,9 @@ const REASONS: [(&str, &str); 10] = [
     ("payload-erased", "its payload was erased"),
     ("not-applicable", "in no state that a plan acts on, or not what was asked for"),
     ("unknown", "there is no such task in this namespace"),
-    ("not-accepted", "today's schemas refuse its payload: `reach tasks redrive` takes another one"),
+    ("not-accepted", "today's schemas refuse its payload: --payload-patch puts many right, `reach tasks redrive` one"),
+    ("payload-not-inline", "the plan patches payloads, and it has none here: a reference, or nothing"),
+    ("payload-too-large", "patched, its payload would be longer than 1 MiB"),
 ];
 
 /// Shows it.
@@ -37,11 +39,23 @@ pub(super) fn show(answer: &Value, start: &str) {
             skipped.iter().map(|(reason, count)| vec![count.to_string(), reason.clone(), why(reason).to_owned()]);
         output::table(&["skipped", "reason", "why"], rows);
     }
+    let would_skip = counts(answer.get("would_skip"));
+    if !would_skip.is_empty() {
+        output::data("");
+        let rows = would_skip.iter().map(|(name, count)| vec![count.to_string(), name.clone(), why(name).to_owned()]);
+        output::table(&["at its turn", "left alone as", "why"], rows);
+    }
+    breakers::show(answer.get("open_breakers").unwrap_or(&Value::Null));
     let sample = answer.get("sample").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if !sample.is_empty() {
         output::data("");
         output::table(&["first", "action", "state", "age", "capability", "session"], sample.iter().map(row));
     }
+    for line in patched(sample) {
+        output::data(&output::tame(&line));
+    }
+    let hints = answer.get("hints").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    unborne::lines(hints).iter().for_each(|line| output::data(line));
     output::data("");
     if total == 0 {
         output::data("nothing was done, and a plan of this would do nothing");
@@ -50,6 +64,23 @@ pub(super) fn show(answer: &Value, start: &str) {
         // Never cut: it is there to be pasted.
         output::data(&output::tame(start));
     }
+}
+
+/// The payloads of the sample before and after, and what is refused in them.
+fn patched(sample: &[Value]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for item in sample {
+        let (before, after) = (item.get("payload"), item.get("payload_patched"));
+        let refused = item.get("refused").and_then(Value::as_str);
+        if before.is_none() && refused.is_none() {
+            continue;
+        }
+        lines.extend([String::new(), field(item, "/reach_id")]);
+        lines.extend(before.map(|payload| format!("  before   {payload}")));
+        lines.extend(after.map(|payload| format!("  after    {payload}")));
+        lines.extend(refused.map(|why| format!("  refused  {why}")));
+    }
+    lines
 }
 
 fn why(reason: &str) -> &'static str {
@@ -91,6 +122,14 @@ fn facts(answer: &Value, total: u64) -> Vec<(String, String)> {
         let estimate = span(number("estimate_s").saturating_mul(1_000));
         put("takes", format!("{estimate} at {} a second, or longer", field(answer, "/rate_per_s")));
     }
+    if let Some(patch) = answer.get("payload_patch") {
+        let (accepted, refused) = (field(patch, "/accepted"), field(patch, "/refused"));
+        put("patched", format!("{accepted} accepted by today's schemas, {refused} left alone"));
+    }
+    for plan in answer.get("open_plans").and_then(Value::as_array).into_iter().flatten() {
+        let shared = field(plan, "/shared");
+        put("also in", format!("{}, {}: {shared} of these", field(plan, "/replay_id"), field(plan, "/state")));
+    }
     let breakers = field(answer, "/open_breakers");
     if breakers != "-" {
         put("open breakers", breakers);
@@ -110,6 +149,21 @@ mod tests {
     fn every_reason_has_its_sentence() {
         let known: Vec<&str> = REASONS.iter().map(|(name, _)| *name).collect();
         assert_eq!(known, words::skip_reasons().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_a_patch_does_and_who_is_at_it_already_is_said() {
+        let answer = json!({
+            "total": 2, "payload_patch": {"accepted": 1, "refused": 1}, "position": 7, "order": "by submission",
+            "open_plans": [{"replay_id": "replay_x", "state": "paused", "shared": 2}], "rate_per_s": 20,
+        });
+        let said: Vec<String> = facts(&answer, 2).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        for line in ["patched: 1 accepted by today's schemas, 1 left alone", "also in: replay_x, paused: 2 of these"] {
+            assert!(said.contains(&line.to_owned()), "{said:?}");
+        }
+        let sample = json!({"reach_id": "reach_a", "payload": {"n": 1}, "payload_patched": {"n": 2}, "refused": "no"});
+        let lines = ["", "reach_a", "  before   {\"n\":1}", "  after    {\"n\":2}", "  refused  no"];
+        assert_eq!(patched(&[sample, json!({"reach_id": "reach_b"})]), lines);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) enum Command {
         /// Plan id
         replay_id: String,
         /// Only those with this outcome
-        #[arg(long, value_parser = ["pending", "replayed", "redriven", "skipped"])]
+        #[arg(long, value_parser = ["pending", "replayed", "redriven", "skipped", "cancelled"])]
         outcome: Option<String>,
         /// At most so many
         #[arg(long, default_value_t = 50)]
@@ -49,11 +49,11 @@ pub(crate) enum Command {
     /// Follow one to its end: exit code 0 when it is completed, 6 when it was cancelled, 7 after Ctrl-C, which leaves it running
     Watch(One),
     /// Let no more items go until it is resumed
-    Pause(Stop),
+    Pause(Steered),
     /// Let it go on
-    Resume(One),
+    Resume(Steered),
     /// Call the rest off; what went is not called back
-    Cancel(Stop),
+    Cancel(Steered),
     /// Make it faster or slower
     Rate {
         /// Plan id
@@ -71,9 +71,9 @@ pub(crate) struct One {
     replay_id: String,
 }
 
-/// One plan, and why it stops.
+/// One plan, and why it is steered.
 #[derive(Debug, Args)]
-pub(crate) struct Stop {
+pub(crate) struct Steered {
     /// Plan id
     replay_id: String,
     /// Why, for the record
@@ -93,16 +93,14 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         }
         Command::Items { replay_id, outcome, limit } => items(context, &replay_id, (outcome, limit)).await?,
         Command::Watch(One { replay_id }) => watch::run(context, &replay_id).await?,
-        Command::Pause(Stop { replay_id, reason }) => {
+        Command::Pause(Steered { replay_id, reason }) => {
             steer(context, &replay_id, ("pause", reason)).await?;
             context.hint(&format!("nothing more goes; `reach replay resume {replay_id}` lets it go on"));
         }
-        Command::Resume(One { replay_id }) => {
-            show(context, &client.post(&["v1", "replays", &replay_id, "resume"], &json!({})).await?);
-        }
-        Command::Cancel(Stop { replay_id, reason }) => {
+        Command::Resume(Steered { replay_id, reason }) => steer(context, &replay_id, ("resume", reason)).await?,
+        Command::Cancel(Steered { replay_id, reason }) => {
             steer(context, &replay_id, ("cancel", reason)).await?;
-            context.hint("what is pending stays as it is; what went is not called back");
+            context.hint("what was pending stays as it is; what went is not called back");
         }
         Command::Rate { replay_id, per_second } => {
             let body = json!({"rate_per_s": per_second});
@@ -121,37 +119,40 @@ async fn steer(context: &Context, replay_id: &str, (word, reason): (&str, Option
 async fn list(context: &Context, state: Option<String>, limit: usize) -> Outcome {
     let query: Vec<_> = state.map(|state| ("state", state)).into_iter().collect();
     let listing = context.client.list(&["v1", "replays"], &query, limit).await?;
-    context.print_list(
-        listing,
-        &[
-            ("replay id", |plan| field(plan, "/replay_id")),
-            ("state", |plan| field(plan, "/state")),
-            ("done", |plan| Progress::of(plan).done().to_string()),
-            ("skipped", |plan| Progress::of(plan).skipped.to_string()),
-            ("total", |plan| field(plan, "/total")),
-            ("rate", |plan| format!("{}/s", field(plan, "/rate_per_s"))),
-            ("age", |plan| age(plan, "/planned_at")),
-            ("reason", |plan| field(plan, "/reason")),
-        ],
-    );
+    context
+        .print_list(
+            listing,
+            &[
+                ("replay id", |plan| field(plan, "/replay_id")),
+                ("state", |plan| field(plan, "/state")),
+                // Its rate and the rest are in `replay show`: here a line fits a narrow terminal.
+                ("done", |plan| format!("{}/{}", Progress::of(plan).done(), field(plan, "/total"))),
+                ("skipped", |plan| Progress::of(plan).skipped.to_string()),
+                ("age", |plan| age(plan, "/planned_at")),
+                ("reason", |plan| field(plan, "/reason")),
+            ],
+        )
+        .await;
     Ok(())
 }
 
 async fn items(context: &Context, replay_id: &str, (outcome, limit): (Option<String>, usize)) -> Outcome {
     let query: Vec<_> = outcome.map(|outcome| ("outcome", outcome)).into_iter().collect();
     let listing = context.client.list(&["v1", "replays", replay_id, "items"], &query, limit).await?;
-    context.print_list(
-        listing,
-        &[
-            ("index", |item| field(item, "/index")),
-            ("reach id", |item| field(item, "/reach_id")),
-            ("action", |item| field(item, "/action")),
-            ("outcome", |item| field(item, "/outcome")),
-            ("why", |item| field(item, "/skipped")),
-            ("redriven as", |item| field(item, "/redriven_as")),
-            ("now", |item| field(item, "/state")),
-        ],
-    );
+    context
+        .print_list(
+            listing,
+            &[
+                ("index", |item| field(item, "/index")),
+                ("reach id", |item| field(item, "/reach_id")),
+                ("action", |item| field(item, "/action")),
+                ("outcome", |item| field(item, "/outcome")),
+                ("why", |item| field(item, "/skipped")),
+                ("redriven as", |item| field(item, "/redriven_as")),
+                ("now", |item| field(item, "/state")),
+            ],
+        )
+        .await;
     Ok(())
 }
 
@@ -172,6 +173,7 @@ fn show(context: &Context, plan: &Value) {
 pub(crate) struct Progress {
     total: u64,
     pending: u64,
+    cancelled: u64,
     replayed: u64,
     redriven: u64,
     skipped: u64,
@@ -184,6 +186,7 @@ impl Progress {
         Self {
             total: number("total"),
             pending: number("pending"),
+            cancelled: number("cancelled"),
             replayed: number("replayed"),
             redriven: number("redriven"),
             skipped: counts(plan.get("skipped")).iter().map(|(_, count)| count).sum(),
@@ -200,7 +203,7 @@ impl Progress {
         self.done() + self.skipped
     }
 
-    /// `12 done (2 replayed, 10 redriven), 1 skipped, 27 pending of 40`.
+    /// `2 replayed, 10 redriven, 1 skipped, 27 pending of 40`; of a plan that was called off how many it did not come to.
     pub(crate) fn words(self) -> String {
         let done = match (self.replayed, self.redriven) {
             (0, 0) => "0 done".to_owned(),
@@ -208,14 +211,22 @@ impl Progress {
             (0, redriven) => format!("{redriven} redriven"),
             (replayed, redriven) => format!("{replayed} replayed, {redriven} redriven"),
         };
-        format!("{done}, {} skipped, {} pending of {}", self.skipped, self.pending, self.total)
+        let left = match self.cancelled {
+            0 => format!("{} pending", self.pending),
+            cancelled => format!("{cancelled} not done"),
+        };
+        format!("{done}, {} skipped, {left} of {}", self.skipped, self.total)
     }
 }
 
 fn facts(plan: &Value) -> Vec<(&'static str, String)> {
+    let is_unchanged = plan.get("unchanged") == Some(&Value::Bool(true));
     let mut rows = vec![
         ("plan", field(plan, "/replay_id")),
-        ("state", field(plan, "/state")),
+        (
+            "state",
+            format!("{}{}", field(plan, "/state"), if is_unchanged { " (already: nothing changed)" } else { "" }),
+        ),
         ("progress", Progress::of(plan).words()),
     ];
     rows.extend(skipped(plan).map(|skipped| ("skipped", skipped)));
@@ -229,6 +240,7 @@ fn facts(plan: &Value) -> Vec<(&'static str, String)> {
     }
     let others = [
         ("select", "/select"),
+        ("patch", "/payload_patch"),
         ("reason", "/reason"),
         ("planned", "/planned_at"),
         ("ended", "/ended_at"),
@@ -321,5 +333,8 @@ mod tests {
         assert_eq!(told(&counts(Some(&json!({"orphaned": 3, "failed": 1})))), "1 failed, 3 orphaned");
         let progress = Progress::of(&plan());
         assert_eq!((progress.done(), progress.settled(), progress.skipped), (12, 13, 1));
+        let called_off =
+            json!({"total": 40, "pending": 0, "cancelled": 27, "replayed": 12, "skipped": {"superseded": 1}});
+        assert_eq!(Progress::of(&called_off).words(), "12 replayed, 1 skipped, 27 not done of 40");
     }
 }

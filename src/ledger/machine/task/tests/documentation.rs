@@ -58,10 +58,15 @@ fn samples() -> Vec<EventBody> {
     let (task, attempt, at) = (TASK, AttemptNo(1), SimClock::START);
     let (incarnation, digest) = (Incarnation(1), Digest::default());
     let failure = || Failure { class: FailureClass::Business, code: "boom".into(), message: None };
-    let explanation =
-        || Explanation { strategy: "test".into(), score: Vec::new(), runners_up: Vec::new(), exclusions: Vec::new() };
+    let explanation = || Explanation {
+        strategy: "test".into(),
+        score: Vec::new(),
+        runners_up: Vec::new(),
+        exclusions: Vec::new(),
+        rules: None,
+    };
     vec![
-        TaskSubmitted { submission: submission(ReachId([2; 16])).into(), deadline: at }.into(),
+        TaskSubmitted { submission: submission(ReachId([2; 16])).into(), deadline: at, routed: None }.into(),
         TaskQueued { task, why: QueuedWhy::RetryDue }.into(),
         TaskDispatched {
             task,

@@ -91,7 +91,7 @@ pub(in crate::ledger::machine) fn by_caller(command: Command) -> Proposal {
 }
 
 pub(in crate::ledger::machine) fn submit(submission: Submission) -> Proposal {
-    by_caller(Command::SubmitTask { submission: Arc::new(submission), bound: None })
+    by_caller(Command::SubmitTask { submission: Arc::new(submission), bound: None, routed: None })
 }
 
 pub(in crate::ledger::machine) fn register(name: &str, instance: &str, declaration: Declaration) -> Proposal {
@@ -110,8 +110,13 @@ pub(in crate::ledger::machine) fn handed(
     (name, inc): (&str, u32),
     delivery: Delivery,
 ) -> Proposal {
-    let explanation =
-        Explanation { strategy: "test".into(), score: Vec::new(), runners_up: Vec::new(), exclusions: Vec::new() };
+    let explanation = Explanation {
+        strategy: "test".into(),
+        score: Vec::new(),
+        runners_up: Vec::new(),
+        exclusions: Vec::new(),
+        rules: None,
+    };
     Proposal::by_hub(
         Some(namespace()),
         Command::DispatchTask {

@@ -83,7 +83,7 @@ fn semantics_31_a_key_read_from_disk_binds_until_it_is_forgotten() {
         receipt: Seq(1),
         until: SimClock::START.after(Millis(1)),
     };
-    let repeat = by_caller(Command::SubmitTask { submission: Arc::new(keyed(1)), bound: Some(bound) });
+    let repeat = by_caller(Command::SubmitTask { submission: Arc::new(keyed(1)), bound: Some(bound), routed: None });
     let play = check(Play::new(), repeat.clone(), &[]);
     assert!(matches!(play.answer, Ok(Answer::Replayed { .. })));
     check(Play::new().wait(Millis(1)), repeat, &["task-submitted"]);

@@ -3,7 +3,9 @@
 //! The report is computed by the very rules that the next dispatch uses (R-RTE-8). Agents that do not serve this
 //! caller are one count, and endpoints are never shown (semantics 39).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod route;
+
+use std::collections::BTreeSet;
 
 use axum::extract::State;
 use serde::Serialize;
@@ -13,32 +15,34 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::ledger::handle::Unavailable;
-use crate::ledger::ids::{AgentId, AgentKey, Namespace, ReachId, TokenId};
-use crate::ledger::machine::State as Ledgered;
+use crate::ledger::ids::{AgentId, AgentKey, ReachId};
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::event::{EventBody, HeldWhy};
 use crate::ledger::machine::task::Task;
-use crate::ledger::machine::task::spec::OrphanPolicy;
+use crate::ledger::machine::task::spec::{OrphanPolicy, Submission};
 use crate::ledger::machine::task::status::{Status, StatusKind};
 use crate::ledger::time::Timestamp;
 use crate::recovery::Recovery;
 use crate::recovery::sessions::Behind;
 use crate::scheduler::plan::Scheduler;
-use crate::scheduler::routing::candidate::Reason;
-use crate::scheduler::routing::{Needs, Question, RouteReport};
+use crate::scheduler::routing::rendezvous::Key;
+use crate::scheduler::routing::{Needs, Question};
+
+use route::{RouteView, permitted, remedies};
 
 use super::App;
+use super::aftermath::{self, Told};
 use super::error::ApiResult;
 use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, parse};
 use super::near::near;
 use super::render;
+use super::schemas::{self, Complaints, Sight};
 use super::submission::{self, Setting, TaskBody};
 use super::submit::{draw_id, fit_to_offers};
 use super::task_view;
 use super::tasks::visible;
+use super::text::{self, Routed};
 
-/// Agents named in one report; the rest is in the counts.
-const MAX_NAMED: usize = 200;
 /// Orphans before one that are counted at most.
 const COUNTED: usize = 10_000;
 /// Events looked through for the last dispatch.
@@ -46,29 +50,6 @@ const LOOK_BACK: usize = 64;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(explain_task)).routes(routes!(explain_route))
-}
-
-/// Who could serve a task now, who not, and why.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Route)]
-pub(super) struct RouteView {
-    /// How one is chosen.
-    strategy: &'static str,
-    /// Who would get it now.
-    agent_id: Option<String>,
-    /// Those that could take it now, best first.
-    #[schema(value_type = Vec<Object>)]
-    candidates: Vec<Value>,
-    /// Those that can't, each with the exact reason.
-    #[schema(value_type = Vec<Object>)]
-    excluded: Vec<Value>,
-    /// Agents by reason, those not named above included.
-    counts: BTreeMap<&'static str, usize>,
-    /// If nobody can take it now and all for the same reason: that one.
-    only_reason: Option<&'static str>,
-    /// Agents that do not serve this caller.
-    #[serde(rename = "not-permitted")]
-    not_permitted: usize,
 }
 
 /// Why a task is where it is.
@@ -95,132 +76,23 @@ pub(super) struct Explained {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct DryRun {
     capability: String,
+    /// For a body that names no capability: how well its text fits this one, why, and the near misses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    text: Option<Value>,
     /// Does anybody offer it?
     registered: bool,
     /// If nobody does: names that may have been meant.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     suggestions: Vec<String>,
+    /// Was there a payload that schemas could be asked about? Without one they are not.
+    payload_asked: bool,
     /// What the schemas have against the payload, if every offer refuses it.
     #[schema(value_type = Vec<Object>)]
     payload: Vec<Value>,
     unblock: Vec<String>,
     route: RouteView,
-}
-
-/// A report with those agents that serve this caller.
-struct Permitted {
-    report: RouteReport,
-    hidden: usize,
-}
-
-fn permitted(state: &Ledgered, namespace: &Namespace, token: &TokenId, mut report: RouteReport) -> Permitted {
-    let serves = |agent: &AgentId| {
-        let key = AgentKey { namespace: namespace.clone(), agent_id: agent.clone() };
-        state.agent(&key).is_some_and(|agent| {
-            let allowed = &agent.declaration.allowed_callers;
-            allowed.is_empty() || allowed.contains(token)
-        })
-    };
-    let before = report.candidates.len() + report.excluded.len();
-    report.candidates.retain(|candidate| serves(&candidate.agent));
-    report.excluded.retain(|excluded| excluded.reason != Reason::NotPermitted && serves(&excluded.agent));
-    report.winner = report.winner.filter(|winner| serves(winner));
-    let hidden = before - report.candidates.len() - report.excluded.len();
-    Permitted { report, hidden }
-}
-
-impl Permitted {
-    /// The one reason for which nobody can take it now, if it is one.
-    fn only_reason(&self) -> Option<Reason> {
-        let mut reasons = self.report.excluded.iter().map(|excluded| excluded.reason);
-        let first = match (reasons.next(), self.hidden) {
-            (Some(first), 0) => first,
-            (None, 1..) => Reason::NotPermitted,
-            (Some(_), _) | (None, 0) => return None,
-        };
-        (self.report.candidates.is_empty() && reasons.all(|reason| reason == first)).then_some(first)
-    }
-
-    /// The same in words, to go on with after what the task waits for.
-    fn only_reason_told(&self) -> Option<String> {
-        let reason = self.only_reason()?.name();
-        Some(match &*self.report.excluded {
-            [] => format!("; no agent that offers it serves this caller ({reason})"),
-            [only] => format!("; the only one that offers it is {}: {} ({reason})", only.agent, only.detail),
-            all => format!("; none of the {} that offer it can take it now, all for one reason: {reason}", all.len()),
-        })
-    }
-}
-
-impl RouteView {
-    fn new(permitted: Permitted) -> Self {
-        let only_reason = permitted.only_reason().map(Reason::name);
-        let Permitted { report, hidden } = permitted;
-        let mut counts = BTreeMap::new();
-        for excluded in &report.excluded {
-            *counts.entry(excluded.reason.name()).or_default() += 1;
-        }
-        let candidates = report.candidates.into_iter().take(MAX_NAMED).map(|candidate| {
-            let score: BTreeMap<_, _> = candidate.score.into_iter().collect();
-            json!({"agent_id": candidate.agent.as_str(), "score": score})
-        });
-        let excluded = report.excluded.into_iter().take(MAX_NAMED).map(|excluded| {
-            json!({
-                "agent_id": excluded.agent.as_str(),
-                "reason": excluded.reason.name(),
-                "detail": excluded.detail,
-            })
-        });
-        Self {
-            strategy: report.strategy,
-            agent_id: report.winner.map(|winner| winner.to_string()),
-            candidates: candidates.collect(),
-            excluded: excluded.collect(),
-            counts,
-            only_reason,
-            not_permitted: hidden,
-        }
-    }
-}
-
-/// What would make one reason go away.
-const fn remedy(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NotRegistered => "an agent that left registers again",
-        Reason::Draining => "a draining agent is replaced by another",
-        Reason::Lost => "a lost agent beats again, or another registers",
-        Reason::Unhealthy => "an unhealthy agent beats again",
-        Reason::NotPermitted => "an agent allows this caller",
-        Reason::SchemaRefused => "a payload that fits the agent's schema is submitted",
-        Reason::SchemaUnchecked => "the hub checks the payload against a schema that came later; this takes a moment",
-        Reason::Tools => "an agent with the required tools registers",
-        Reason::ContextWindow => "an agent with a larger context window registers",
-        Reason::Language => "an agent with the required languages registers",
-        Reason::Region => "an agent in the required region registers",
-        Reason::Version => "an agent of a fitting version registers",
-        Reason::LoadThreshold => "an agent reports less load",
-        Reason::SlowStart => "it has warmed up, within seconds",
-        Reason::NoFreeSlot => "an agent finishes something",
-        Reason::NoOpenClaim => "a pull agent claims work",
-        Reason::Overdue => "an agent without an overdue task of this capability asks for work",
-        Reason::Suspect => "an agent without other work is free: the task has broken its agents before",
-        Reason::Avoid => "the agent that failed it is tried again when no other can serve",
-    }
-}
-
-fn remedies(Permitted { report, hidden }: &Permitted) -> Vec<String> {
-    if report.winner.is_some() {
-        return vec!["nothing: it is next to be handed over".to_owned()];
-    }
-    if report.candidates.is_empty() && report.excluded.is_empty() {
-        if *hidden > 0 {
-            return vec![remedy(Reason::NotPermitted).to_owned()];
-        }
-        return vec!["an agent that offers the capability registers".to_owned()];
-    }
-    let reasons: BTreeSet<Reason> = report.excluded.iter().map(|excluded| excluded.reason).collect();
-    reasons.into_iter().map(|reason| remedy(reason).to_owned()).collect()
 }
 
 /// Why a task is where it is, and what would unblock it.
@@ -247,15 +119,21 @@ pub(super) async fn explain_task(
     } else {
         None
     };
-    let held = task_view::held(&app.ledger, std::slice::from_ref(&task)).await?.pop().flatten();
-    let unblock = match &routed {
-        Some(routed) => remedies(routed),
-        None => own_remedy(&task, held).into_iter().chain(turn(&app, &task).await?).collect(),
+    let held = app.ledger.held(std::slice::from_ref(&task)).await?.pop().flatten();
+    let Told { why, unblock } = match (aftermath::of(&app.ledger, &task).await?, &routed) {
+        (Some(told), _) => told,
+        (None, Some(routed)) => {
+            Told { why: why(&task, held) + &routed.only_reason_told().unwrap_or_default(), unblock: remedies(routed) }
+        }
+        (None, None) => Told {
+            why: why(&task, held),
+            unblock: own_remedy(&task, held).into_iter().chain(turn(&app, &task).await?).collect(),
+        },
     };
     Ok(Json(Explained {
         reach_id: id.to_string(),
         state: task.status.kind().name(),
-        why: why(&task, held) + &routed.as_ref().and_then(Permitted::only_reason_told).unwrap_or_default(),
+        why,
         waits: task_view::waits(&task, held),
         deadline: task.deadline.to_string(),
         unblock,
@@ -346,14 +224,7 @@ fn why(task: &Task, held: Option<HeldWhy>) -> String {
             }
         }
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => {
-            let state = task.status.kind();
-            let at = task.ended_at.map_or_else(String::new, |at| format!(" since {at}"));
-            match &task.failure {
-                Some(failure) if state != StatusKind::Succeeded => {
-                    format!("it is {}{at}: {} ({})", state.name(), failure.code, failure.class.name())
-                }
-                Some(_) | None => format!("it is {}{at}", state.name()),
-            }
+            aftermath::ended(task)
         }
     }
 }
@@ -368,13 +239,13 @@ fn own_remedy(task: &Task, held: Option<HeldWhy>) -> Vec<String> {
         Status::SlowReach { .. } => {
             "the agent reports after all, or its policy acts, or an operator resolves it, or it is cancelled"
         }
+        Status::Orphaned { .. } if held.is_some() => {
+            "its agent comes back and reclaims it, or an operator resolves it (hand-over, fail), or it is cancelled"
+        }
         Status::Orphaned { .. } if task.spec.orphan == OrphanPolicy::Hold => {
             "its agent comes back and reclaims it, or an operator resolves it (hand-over, fail) or replays it with \
              include_ambiguous, or it is cancelled: it may have run, and its orphan policy is hold, so it is not replayed \
              by itself"
-        }
-        Status::Orphaned { .. } if held.is_some() => {
-            "its agent comes back and reclaims it, or an operator resolves it (hand-over, fail), or it is cancelled"
         }
         Status::Orphaned { .. } => "the replay lets it back into the queue, or its agent comes back",
         Status::Succeeded | Status::Failed | Status::DeadLetter | Status::Expired | Status::Cancelled => {
@@ -433,6 +304,10 @@ pub(super) async fn explain_route(
 ) -> ApiResult<Json<DryRun>> {
     caller.require(Scope::Read)?;
     let body: TaskBody<'_> = parse(&bytes)?;
+    let text = match body.text.as_deref().filter(|_| text::is_asked(&body)) {
+        Some(asked) => Some(text::route(&app, &caller, asked).await?),
+        None => None,
+    };
     let to_ledger = |wall: Timestamp| app.ledger.from_wall(wall);
     let setting = Setting {
         reach_id: ReachId(draw_id()),
@@ -441,19 +316,28 @@ pub(super) async fn explain_route(
         to_ledger: &to_ledger,
         sync_wait: None,
         batch: None,
+        routed: text.as_ref().map(|routed| routed.capability().clone()),
     };
     let mut made = submission::submission(&body, &setting)?;
     submission::lies_ahead(&made, setting.now)?;
     caller.may_call(&made.capability)?;
     let registered = app.ledger.published().catalog.of(&caller.namespace, &made.capability).is_some();
     let suggestions = if registered { Vec::new() } else { near(&app, &caller, &made.capability).shown };
-    let complaints = fit_to_offers(&app, &caller, &body, &mut made).await?.unwrap_or_default();
+    let payload_asked = body.payload_or_text().is_some() || body.payload_ref.is_some();
+    let complaints = if payload_asked {
+        fit_to_offers(&app, &caller, &body, &mut made).await?.unwrap_or_default()
+    } else {
+        // What they would say of no payload at all is not what was asked.
+        take_schemas_as_met(&app, &caller, &mut made);
+        Complaints::new()
+    };
     let (namespace, token) = (caller.namespace.clone(), caller.token.clone());
     let capability = made.capability.to_string();
     let routed = app
         .ledger
         .ask_planner::<Scheduler, _>(move |state, scheduler| {
             let needs = Needs::of_submission(&namespace, &made, Some(token.clone()));
+            let key = Key::of(&made, Some(&token));
             let affine = scheduler.affinity().holder(&namespace, made.session.as_ref());
             let question = Question {
                 needs: &needs,
@@ -461,21 +345,32 @@ pub(super) async fn explain_route(
                 affine,
                 avoid: None,
                 expected: None,
+                key,
                 now: scheduler.now(),
             };
             permitted(state, &namespace, &token, scheduler.explain(state, &question))
         })
         .await?
         .ok_or(Unavailable::Starting)?;
-    let payload = complaints.iter().map(|(schema, path, detail)| {
-        json!({"pointer": format!("/payload{path}"), "detail": detail, "schema": schema.to_string()})
+    let payload = complaints.iter().map(|complaint| {
+        let (pointer, detail) = (format!("/payload{}", complaint.pointer), complaint.told(Sight::Payload));
+        json!({"pointer": pointer, "detail": detail, "schema": complaint.schema.to_string()})
     });
     Ok(Json(DryRun {
         capability,
+        text: text.as_ref().map(Routed::shown),
         registered,
         suggestions,
+        payload_asked,
         payload: payload.collect(),
         unblock: remedies(&routed),
         route: RouteView::new(routed),
     }))
+}
+
+/// As if every schema of the capability accepted the payload.
+fn take_schemas_as_met(app: &App, caller: &Caller, made: &mut Submission) {
+    let catalog = app.ledger.published().catalog;
+    let entry = catalog.of(&caller.namespace, &made.capability);
+    made.schemas.accepted = entry.map(schemas::distinct).into_iter().flatten().collect();
 }

@@ -1,5 +1,7 @@
 //! Rules as data, changed while the hub runs, each change an event with who and why (R-RTE-10).
 
+mod routing;
+
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa_axum::router::OpenApiRouter;
@@ -9,17 +11,21 @@ use crate::ledger::ids::Capability;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::command::Command;
 use crate::ledger::machine::policy::{CapabilityRules, HubPolicy, MAX_OWNER, Policy};
-use crate::ledger::machine::task::spec::{Idempotence, Text};
+use crate::ledger::machine::task::spec::Idempotence;
 
-use super::error::{ApiError, ApiResult};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Bearer, Caller, Json, NoQuery};
 use super::submission::{Faults, SlowBody, slow_reach};
-use super::wire::ReceiptBody;
+use super::wire::{ReceiptBody, why};
 use super::{App, render};
 
 /// The resource's routes.
 pub(in crate::api) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(read, replace)).routes(routes!(replace_capability)).routes(routes!(replace_hub))
+    OpenApiRouter::new()
+        .routes(routes!(read, replace))
+        .routes(routes!(replace_capability))
+        .routes(routes!(replace_hub))
+        .merge(routing::routes())
 }
 
 /// The rules of a namespace. What a change leaves out is set to its default.
@@ -91,6 +97,9 @@ struct Holding {
     /// Rules of capabilities, by capability.
     #[schema(value_type = std::collections::BTreeMap<String, Object>)]
     capabilities: serde_json::Map<String, serde_json::Value>,
+    /// How tasks are given out, by capability: the rules with their version.
+    #[schema(value_type = std::collections::BTreeMap<String, Object>)]
+    routing: serde_json::Map<String, serde_json::Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<ReceiptBody>,
 }
@@ -102,8 +111,10 @@ async fn read(State(app): State<App>, caller: Caller, _: NoQuery) -> ApiResult<J
     caller.require_one_of(&[Scope::Read, Scope::Operate])?;
     let policy = app.ledger.published().policies.of(&caller.namespace).into();
     let capabilities = capabilities(&app, &caller);
-    let hub = app.ledger.published().hub_policy.into();
-    Ok(Json(Holding { namespace: caller.namespace.to_string(), policy, hub, capabilities, receipt: None }))
+    let published = app.ledger.published();
+    let routing = routing::in_namespace(&published.routing_rules, &caller.namespace);
+    let (namespace, hub) = (caller.namespace.to_string(), published.hub_policy.into());
+    Ok(Json(Holding { namespace, policy, hub, capabilities, routing, receipt: None }))
 }
 
 /// Replace the rules of the call's namespace.
@@ -116,7 +127,8 @@ async fn replace(
     Json(body): Json<Replace>,
 ) -> ApiResult<Json<Holding>> {
     caller.require(Scope::Operate)?;
-    let reason = why(&body.reason)?;
+    over_all(caller.bearer())?;
+    let reason = why(Some(&body.reason))?;
     let command = Command::SetPolicy { policy: body.policy.clone().into(), reason };
     let released = app.ledger.propose(caller.proposal(command)).await?;
     Ok(Json(Holding {
@@ -124,13 +136,18 @@ async fn replace(
         policy: body.policy,
         hub: app.ledger.published().hub_policy.into(),
         capabilities: capabilities(&app, &caller),
+        routing: routing::in_namespace(&app.ledger.published().routing_rules, &caller.namespace),
         receipt: released.receipt.map(Into::into),
     }))
 }
 
-/// The reason of a change, which there must be.
-fn why(text: &str) -> ApiResult<Text> {
-    super::wire::reason("/reason", Some(text))?.ok_or_else(|| ApiError::field("/reason", "say why"))
+/// Refuses rules that hold for all capabilities to a token that is limited to some.
+fn over_all(bearer: &Bearer) -> ApiResult<()> {
+    if bearer.is_limited() {
+        let detail = "this token is limited to some capabilities, and these rules hold for all";
+        return Err(ApiError::new(Code::CapabilityNotAllowed, detail));
+    }
+    Ok(())
 }
 
 /// The rules of every capability of the call's namespace that has some.
@@ -189,7 +206,7 @@ async fn replace_capability(
     faults.into_result().map_err(super::submit::invalid)?;
     let Some(capability) = capability else { return Err(ApiError::field("/capability", "is missing")) };
     caller.may_call(&capability)?;
-    let reason = why(&body.reason)?;
+    let reason = why(Some(&body.reason))?;
     let rules = slow_reach.map(|slow_reach| CapabilityRules { slow_reach, owner });
     let shown = rules.as_ref().map(render::rules);
     let command = Command::SetCapabilityPolicy { capability: capability.clone(), rules, reason };
@@ -228,7 +245,8 @@ async fn replace_hub(
     Json(body): Json<ReplaceHub>,
 ) -> ApiResult<Json<HubHolding>> {
     bearer.require_everywhere(Scope::Operate)?;
-    let reason = why(&body.reason)?;
+    over_all(&bearer)?;
+    let reason = why(Some(&body.reason))?;
     let policy = HubPolicy { replays_per_second: body.policy.replays_per_second };
     let command = Command::SetHubPolicy { policy, reason };
     let released = app.ledger.propose(bearer.proposal(command)).await?;
