@@ -120,6 +120,22 @@ fn a_task_is_submitted_shown_cancelled_and_told() {
 }
 
 #[test]
+fn a_wait_that_is_over_prints_the_task_with_its_id_and_ends_with_seven() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = Hub::dev(&folder.path().join("data"));
+    hub.register("idle-1", "idle.work");
+    let over = hub.reach(&["submit", "idle.work", "--payload", "1", "--wait", "1s", "--output", "json"]);
+    assert_eq!(code(&over), 7, "{}", stderr(&over));
+    let task: serde_json::Value = serde_json::from_str(&stdout(&over)).expect("JSON on stdout");
+    let id = task["reach_id"].as_str().expect("an id");
+    assert_eq!(task["state"], "queued", "{task}");
+    assert!(stderr(&over).contains("\"timeout\"") && stderr(&over).contains(id), "{}", stderr(&over));
+    let read = hub.reach(&["tasks", "wait", id, "--timeout", "50ms"]);
+    assert!(code(&read) == 7 && stdout(&read).contains(id), "{}", stdout(&read));
+    assert!(stderr(&read).contains(&format!("reach explain {id}")), "{}", stderr(&read));
+}
+
+#[test]
 fn a_file_of_submissions_is_taken_and_its_refused_lines_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = Hub::dev(&folder.path().join("data"));

@@ -13,7 +13,8 @@ use tokio_util::io::ReaderStream;
 
 use crate::client::{accepted, unreachable};
 use crate::ctl::body::{Body, json_argument};
-use crate::ctl::{Context, pair, span, tasks};
+use crate::ctl::tasks::{self, Waited};
+use crate::ctl::{Context, pair, span};
 use crate::exit::{Code, Failure, Outcome, Problem};
 use crate::output::{self, Format};
 
@@ -52,7 +53,8 @@ pub(crate) struct Submit {
     /// The same key and body again gives the first answer
     #[arg(long)]
     idempotency_key: Option<String>,
-    /// Wait for the result: exit code 6 when the task ends without success
+    /// Wait for the result; its agent gets 80 % of that to work, where no time to work is named. Exit code 6 when the task
+    /// ends without success, 7 when the wait is over: its id is printed all the same
     #[arg(long, value_name = "DURATION", value_parser = span, num_args = 0..=1, default_missing_value = "30s")]
     wait: Option<u64>,
     /// Life of the task
@@ -131,13 +133,13 @@ pub(crate) async fn run(context: &Context, submit: Submit) -> Outcome {
     let request = request.header("Prefer", format!("wait={sync}")).timeout(Duration::from_secs(sync + 10));
     let first = submitted(context, request).await?;
     let id = output::field(&first, "/reach_id");
-    let task = if words::terminal_states().any(|state| state == output::field(&first, "/state")) {
-        first
-    } else {
-        tasks::wait(&context.client, &id, Duration::from_millis(wait.saturating_sub(sync * 1_000))).await?
-    };
-    context.print_object(&task);
-    tasks::unsuccessful(&task)
+    if words::terminal_states().any(|state| state == output::field(&first, "/state")) {
+        return Waited::Ended(first).tell(context);
+    }
+    let left = Duration::from_millis(wait.saturating_sub(sync * 1_000));
+    // It is accepted: whoever submitted it learns its id, also when the hub goes away meanwhile.
+    let waited = tasks::wait(&context.client, &id, left).await.inspect_err(|_| context.print_object(&first))?;
+    waited.tell(context)
 }
 
 /// Sends it, and says beside what there is to say about the answer.

@@ -180,9 +180,8 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
             explain(context, &Explain { subject: Some(reach_id), text: None, payload: None }).await?;
         }
         Command::Wait { reach_id, timeout } => {
-            let task = wait(client, &reach_id, Duration::from_millis(timeout)).await?;
-            context.print_object(&task);
-            return unsuccessful(&task);
+            let waited = wait(client, &reach_id, Duration::from_millis(timeout)).await?;
+            return waited.tell(context);
         }
         Command::Result(One { reach_id }) => raw_body(context, &reach_id, "result").await?,
         Command::Payload(One { reach_id }) => raw_body(context, &reach_id, "payload").await?,
@@ -232,25 +231,46 @@ async fn raw_body(context: &Context, reach_id: &str, which: &str) -> Outcome {
     Ok(())
 }
 
+/// How a wait ended.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    /// The task has ended.
+    Ended(Value),
+    /// It has not yet: the task as it was seen last.
+    Over(Value),
+}
+
+impl Waited {
+    /// Prints the task, whatever became of it: scripts read its id there. Exit code 6 for one that ended without success,
+    /// 7 for one that has not ended.
+    pub(crate) fn tell(&self, context: &Context) -> Outcome {
+        match self {
+            Self::Ended(task) => {
+                context.print_object(task);
+                if field(task, "/state") == "succeeded" { Ok(()) } else { Err(Failure::Told(Code::Unsuccessful)) }
+            }
+            Self::Over(task) => {
+                context.print_object(task);
+                let (id, state) = (field(task, "/reach_id"), field(task, "/state"));
+                let next = format!("`reach explain {id}` says why; `reach tasks wait {id}` goes on waiting");
+                Err(Failure::Other(Code::Timeout, format!("{id} is still {state}\n  next: {next}")))
+            }
+        }
+    }
+}
+
 /// Waits for a task's end, at most so long.
-pub(crate) async fn wait(client: &Client, reach_id: &str, patience: Duration) -> Outcome<Value> {
+pub(crate) async fn wait(client: &Client, reach_id: &str, patience: Duration) -> Outcome<Waited> {
     let end = Instant::now() + patience;
     loop {
         let left = end.saturating_duration_since(Instant::now()).min(LONG_POLL);
         let wait_ms = u64::try_from(left.as_millis()).unwrap_or(0);
         let task = client.get(&["v1", "tasks", reach_id], &[("wait_ms", wait_ms.to_string())]).await?;
         if words::terminal_states().any(|state| state == field(&task, "/state")) {
-            return Ok(task);
+            return Ok(Waited::Ended(task));
         }
         if left.is_zero() {
-            let state = field(&task, "/state");
-            let next = format!("`reach explain {reach_id}` says why; `reach tasks wait {reach_id}` goes on waiting");
-            return Err(Failure::Other(Code::Timeout, format!("{reach_id} is still {state}\n  next: {next}")));
+            return Ok(Waited::Over(task));
         }
     }
-}
-
-/// Exit code 6 for a task that ended without success.
-pub(crate) fn unsuccessful(task: &Value) -> Outcome {
-    if field(task, "/state") == "succeeded" { Ok(()) } else { Err(Failure::Told(Code::Unsuccessful)) }
 }
