@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::ledger::ids::{AgentKey, Capability, Namespace, ReachId, kind_of};
+use crate::ledger::ids::{AgentId, AgentKey, Capability, Namespace, ReachId, kind_of};
 use crate::ledger::last_failure::{LastFailure, Trail};
 use crate::ledger::machine::State;
 use crate::ledger::machine::access::Scope;
@@ -70,9 +70,8 @@ pub(super) async fn of(app: &App, caller: &Caller, select: &Select) -> ApiResult
     {
         all.push(Unborne::new("capability", "no agent offers it", near(app, caller, capability)));
     }
-    if let Some(agent) = select.agent.clone() {
-        let (key, sight) = (caller.agent_key(agent), Sight::of(caller));
-        all.extend(app.ledger.ask(move |state| unknown_agent(state, &key, &sight)).await?);
+    if let Some(named) = &select.agent {
+        all.extend(agent(app, caller, named).await?);
     }
     let (batch, session) = (has_batch(app, caller, select).await?, has_session(app, caller, select).await?);
     let sought = Select {
@@ -91,6 +90,15 @@ pub(super) async fn of(app: &App, caller: &Caller, select: &Select) -> ApiResult
         Unborne::new("batch_id", "there is no such batch here", borne.batches.near(&batch.to_string(), SLIPS))
     }));
     Ok(all)
+}
+
+/// What to say of an agent that is named; nothing of one that is there for this token to see.
+///
+/// # Errors
+/// 503 when the hub does not answer.
+pub(super) async fn agent(app: &App, caller: &Caller, named: &AgentId) -> ApiResult<Option<Unborne>> {
+    let (key, sight) = (caller.agent_key(named.clone()), Sight::of(caller));
+    Ok(app.ledger.ask(move |state| unknown_agent(state, &key, &sight)).await?)
 }
 
 /// Is there one, as its index knows?

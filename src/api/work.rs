@@ -27,6 +27,7 @@ use crate::ledger::time::Millis;
 use crate::scheduler::outbound::wire;
 
 use super::App;
+use super::agents::absent;
 use super::delivery::{Carried, Outbox};
 use super::error::{ApiError, ApiResult, Code, Thing};
 use super::extract::{Caller, Id, Json, JsonBytes, NoQuery, expect_content_type, parse, read_body};
@@ -141,7 +142,8 @@ pub(super) async fn claim(
         }
         // The reports were taken all the same: their outcomes go with the refusal of the claim.
         Some(Err(refusal)) => {
-            let refusal = ApiError::from(refusal).named(Thing::Agent, &who.agent).of_incarnation(who.incarnation.0);
+            let key = caller.agent_key(who.agent);
+            let refusal = absent::gone(&app, key, refusal).await.of_incarnation(who.incarnation.0);
             if outcomes.is_empty() {
                 return Err(refusal);
             }

@@ -124,7 +124,21 @@ async fn semantics_7_a_token_acts_only_as_the_agents_that_it_names() {
     worker.register("text-1", "text.count").await;
     world.dev.register("text-2", "text.count").await;
     let refused = worker.post("/v1/agents", crate::world::registration("text-2", "text.count")).await;
-    refused.problem(404, "not-found");
+    let refused_text = refused.text.clone();
+    let refused = refused.problem(404, "not-found");
+    // It says what the token allows, and the same of an agent that is there and of one that is not.
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("may not register text-2") && detail.contains("weather-*, text-1"), "{refused}");
+    assert_eq!(
+        (&refused["errors"][0]["pointer"], &refused["agents"]),
+        (&json!("/agent_id"), &json!(["weather-*", "text-1"]))
+    );
+    let unborn = worker.post("/v1/agents", crate::world::registration("text-3", "text.count")).await;
+    assert_eq!(unborn.text.replace("text-3", "text-2"), refused_text);
+    let none = world.somebody(json!({"scopes": ["register"]})).await;
+    let none =
+        none.post("/v1/agents", crate::world::registration("text-3", "text.count")).await.problem(404, "not-found");
+    assert!(none["detail"].as_str().unwrap().contains("names no agent"), "{none}");
     let absent = worker.post("/v1/agents/absent/heartbeat", json!({"incarnation": 1})).await;
     for call in ["heartbeat", "offline", "drain"] {
         let body = if call == "drain" { json!({}) } else { json!({"incarnation": 1}) };

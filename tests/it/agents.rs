@@ -166,3 +166,58 @@ async fn semantics_38_a_probe_is_a_plain_path_on_the_endpoints_origin() {
         assert_eq!(with(push.clone(), right).await.status, 200, "{right}");
     }
 }
+
+#[tokio::test]
+async fn an_agent_that_is_not_there_is_answered_with_the_one_that_was_meant_to_those_who_may_see_it() {
+    let world = World::start().await;
+    world.dev.register("weather-1", "text.count").await;
+    let blind = world.somebody(json!({"scopes": ["operate"], "agents": ["*"]})).await;
+    let bound = world.somebody(json!({"scopes": ["operate", "read"], "agents": ["text-*"]})).await;
+    let drain = "/v1/agents/waether-1/drain";
+    for answer in [
+        world.dev.get("/v1/agents/waether-1").await,
+        world.dev.post(drain, json!({"reason": "upgrade"})).await,
+        world.dev.delete("/v1/agents/waether-1").await,
+        world.dev.put("/v1/agents/waether-1/breakers/text.count", json!({"state": "open", "reason": "x"})).await,
+    ] {
+        let problem = answer.problem(404, "not-found");
+        assert_eq!(problem["detail"], "there is no agent waether-1 here", "{problem}");
+        assert_eq!(problem["suggestions"], json!(["weather-1"]), "{problem}");
+    }
+    let unseen = blind.post(drain, json!({})).await.problem(404, "not-found");
+    assert_eq!((&unseen["suggestions"], &unseen["not-permitted"]), (&Value::Null, &json!(1)), "{unseen}");
+    // One that the token may not act as looks like one that is not there, and like no other.
+    let foreign = bound.post("/v1/agents/weather-1/drain", json!({})).await;
+    assert_eq!(foreign.unnamed(), bound.post(drain, json!({})).await.unnamed());
+    assert_eq!(foreign.json()["suggestions"], Value::Null);
+    let elsewhere = world.somebody_in("other", json!({"scopes": ["operate", "read"], "agents": ["*"]})).await;
+    let other = elsewhere.get("/v1/agents/waether-1").await.problem(404, "not-found");
+    assert_eq!((&other["suggestions"], &other["not-permitted"]), (&Value::Null, &Value::Null), "{other}");
+}
+
+#[tokio::test]
+async fn an_agent_that_was_told_to_go_and_speaks_again_is_told_so_and_not_to_come_back() {
+    let world = World::start().await;
+    world.dev.register("w-1", "text.count").await;
+    let drained = world.dev.post("/v1/agents/w-1/drain", json!({"reason": "upgrade"})).await.json();
+    assert_eq!(drained["standing"], "deregistered", "{drained}");
+    let speaks = async |call: &str, body: Value| world.dev.post(&format!("/v1/agents/w-1/{call}"), body).await;
+    for (call, body) in [
+        ("heartbeat", json!({"incarnation": 1})),
+        ("claim", json!({"incarnation": 1, "wait_ms": 0})),
+        ("offline", json!({"incarnation": 1})),
+        ("drain", json!({})),
+    ] {
+        let gone = speaks(call, body).await.problem(409, "agent-not-registered");
+        let (detail, next) = (gone["detail"].as_str().unwrap(), gone["next"].as_str().unwrap());
+        assert!(detail.contains("drained or removed") && !detail.contains("goodbye"), "{call}: {gone}");
+        assert!(next.starts_with("Stop this process"), "{call}: {gone}");
+        assert_eq!(gone["standing"], "deregistered", "{gone}");
+    }
+    assert_eq!(world.dev.register("w-1", "text.count").await, 2);
+    assert_eq!(speaks("offline", json!({"incarnation": 2})).await.status, 200);
+    let gone = speaks("heartbeat", json!({"incarnation": 2})).await.problem(409, "agent-not-registered");
+    assert!(gone["detail"].as_str().unwrap().contains("said goodbye"), "{gone}");
+    assert!(gone["next"].as_str().unwrap().contains("register it again"), "{gone}");
+    assert_eq!(gone["standing"], "offline", "{gone}");
+}

@@ -12,11 +12,13 @@ use crate::api::error::{ApiError, ApiResult, Code, Thing};
 use crate::api::extract::{Caller, Json, NoQuery};
 use crate::api::render;
 use crate::api::wire::{ReceiptBody, why};
+use crate::ledger::handle::Refusal;
 use crate::ledger::ids::{AgentId, AgentKey, Capability};
 use crate::ledger::machine::State as Ledgered;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::breaker::{Breaker, BreakerKey, BreakerWord, Stand};
 use crate::ledger::machine::command::Command;
+use crate::ledger::machine::decision::Rejection;
 
 /// The resource's routes.
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -151,8 +153,13 @@ async fn set(
         BreakerWordBody::Automatic => BreakerWord::Automatic,
     };
     let command = Command::SetBreaker { agent: agent.clone(), capability: capability.clone(), word, reason };
-    let released = app.ledger.propose(caller.proposal(command)).await;
-    let released = released.map_err(|refusal| ApiError::from(refusal).named(Thing::Agent, &agent))?;
+    let released = match app.ledger.propose(caller.proposal(command)).await {
+        Ok(released) => released,
+        Err(Refusal::Rejected(Rejection::AgentUnknown)) => {
+            return Err(super::absent::unknown(&app, &caller, &agent).await);
+        }
+        Err(refusal) => return Err(refusal.into()),
+    };
     let key = BreakerKey { agent: caller.agent_key(agent.clone()), capability };
     let breaker = app.ledger.ask(move |state| BreakerView::new(&key.capability, state.breaker(&key))).await?;
     let receipt = released.receipt.map(Into::into);

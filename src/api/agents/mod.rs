@@ -1,5 +1,6 @@
 //! Agents: register, live, drain, leave (R-REG-1 to R-REG-7), and be read (R-REG-11).
 
+pub(in crate::api) mod absent;
 pub(in crate::api) mod breakers;
 mod declaration;
 mod pulse;
@@ -10,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::handle::Intake;
+use crate::ledger::handle::{Intake, Refusal};
 use crate::ledger::ids::{AgentId, AttemptNo, Digest, Incarnation, ReachId};
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::agent::{DEFAULT_DRAIN_GRACE, DrainMode, Transport};
 use crate::ledger::machine::command::{Command, Held};
-use crate::ledger::machine::decision::{Answer, Beat};
+use crate::ledger::machine::decision::{Answer, Beat, Rejection};
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::planner::{Load, Note};
 use crate::ledger::store::{Body, BodyKey};
@@ -72,7 +73,7 @@ async fn register(
 ) -> ApiResult<Json<Registered>> {
     caller.require(Scope::Register)?;
     let agent = AgentId::new(&value.agent_id).map_err(|error| ApiError::field("/agent_id", error.to_string()))?;
-    caller.may_act_as(&agent)?;
+    caller.may_register(&agent)?;
     let instance = instance(value.instance.as_deref())?;
     let declared = value.declare(Digest::of(&[&bytes]))?;
     if let Transport::Http { endpoint } = &declared.declaration.transport {
@@ -234,9 +235,13 @@ async fn heartbeat(
         Some(held) => Some(held.iter().enumerate().map(HeldBody::parse).collect::<ApiResult<Vec<_>>>()?),
     };
     let command = Command::Heartbeat { agent: agent.clone(), incarnation, held };
-    let released = app.ledger.propose(caller.agent_proposal(agent.clone(), incarnation, command)).await;
-    let released = released
-        .map_err(|refusal| ApiError::from(refusal).named(Thing::Agent, &agent).of_incarnation(body.incarnation))?;
+    let released = match app.ledger.propose(caller.agent_proposal(agent.clone(), incarnation, command)).await {
+        Ok(released) => released,
+        Err(refusal) => {
+            let key = caller.agent_key(agent);
+            return Err(absent::gone(&app, key, refusal).await.of_incarnation(body.incarnation));
+        }
+    };
     app.ledger.note(Note::Beat { agent: caller.agent_key(agent), incarnation, load: body.load() });
     let Answer::Beat(Beat { drain_until, cancelled, lost }) = released.answer else {
         return Err(unexpected(&released.answer));
@@ -339,9 +344,12 @@ async fn deregister(
 }
 
 async fn change(app: &App, caller: &Caller, agent: AgentId, command: Command) -> ApiResult<Json<Standing>> {
-    let released = app.ledger.propose(caller.proposal(command)).await;
-    let released = released.map_err(|refusal| ApiError::from(refusal).named(Thing::Agent, &agent))?;
     let key = caller.agent_key(agent.clone());
+    let released = match app.ledger.propose(caller.proposal(command)).await {
+        Ok(released) => released,
+        Err(Refusal::Rejected(Rejection::AgentUnknown)) => return Err(absent::unknown(app, caller, &agent).await),
+        Err(refusal) => return Err(absent::gone(app, key, refusal).await),
+    };
     let standing = app.ledger.ask(move |state| state.agent(&key).map(|agent| agent.standing.name())).await?;
     let standing = standing.ok_or_else(|| ApiError::not_found(Thing::Agent, &agent))?;
     Ok(Json(Standing { agent_id: agent.to_string(), standing, receipt: released.receipt.map(Into::into) }))

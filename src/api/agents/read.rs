@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::breakers::BreakerView;
 use crate::api::App;
-use crate::api::error::{ApiError, ApiResult, Thing};
+use crate::api::error::ApiResult;
 use crate::api::extract::{Caller, Id, Json, NoQuery, Query, wrong};
 use crate::api::list::only;
 use crate::api::wire::{Cursor, PAGE_BYTES, Page, ROW_BYTES, page_size};
@@ -238,11 +238,10 @@ pub(super) async fn one(
     caller.require(Scope::Read)?;
     let key = caller.agent_key(agent_id);
     let asked = key.clone();
-    let (agent, breakers) = app
-        .ledger
-        .ask(move |state| Some((state.agent(&asked).cloned()?, BreakerView::all_of(state, &asked))))
-        .await?
-        .ok_or_else(|| ApiError::not_found(Thing::Agent, &key.agent_id))?;
+    let question = move |state: &Ledgered| Some((state.agent(&asked).cloned()?, BreakerView::all_of(state, &asked)));
+    let Some((agent, breakers)) = app.ledger.ask(question).await? else {
+        return Err(super::absent::unknown(&app, &caller, &key.agent_id).await);
+    };
     let body = app.ledger.body(BodyKey::Named(agent.declaration.body)).await?;
     let mut declaration: Value = body.and_then(|body| serde_json::from_slice(&body.bytes).ok()).unwrap_or_default();
     if let Some(transport) = declaration.get_mut("transport").and_then(Value::as_object_mut) {

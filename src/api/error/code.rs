@@ -79,7 +79,7 @@ codes! {
     /// An older process of the agent.
     IncarnationSuperseded "incarnation-superseded" CONFLICT "A newer process holds this agent id" "Stop this process, or register again to take over."
     /// The agent must register first.
-    AgentNotRegistered "agent-not-registered" CONFLICT "The agent is not registered any more" "Register it again."
+    AgentNotRegistered "agent-not-registered" CONFLICT "The agent is not registered any more" "Stop the process if it was told to go; to bring the agent back, register it again."
     /// The agent drains.
     AgentDraining "agent-draining" CONFLICT "The agent is draining" "Finish or release what it holds; it gets no new work."
     /// The attempt is no longer the agent's.

@@ -13,6 +13,9 @@ use crate::ledger::machine::access::{Reach, Scope};
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::event::Actor;
 
+/// Patterns of a token that a refusal names.
+const MOST_TOLD: usize = 20;
+
 /// A verified token, whose namespace need not be known: for calls about the whole hub.
 #[derive(Debug, Clone)]
 pub struct Bearer {
@@ -224,6 +227,28 @@ impl Caller {
     /// The plain 404, as for an agent that does not exist.
     pub fn may_act_as(&self, agent: &AgentId) -> ApiResult<()> {
         if self.bearer.can_act_as(agent) { Ok(()) } else { Err(ApiError::not_found(Thing::Agent, agent)) }
+    }
+
+    /// Refuses to let a token register an agent that it may not act as (semantics 7), and says which it may: who starts a
+    /// worker has mistyped its name, or was given the wrong token. The answer is the same whether such an agent exists.
+    ///
+    /// # Errors
+    /// 404 with the token's own patterns.
+    pub fn may_register(&self, agent: &AgentId) -> ApiResult<()> {
+        if self.bearer.can_act_as(agent) {
+            return Ok(());
+        }
+        let patterns = self.bearer.grant.token().map(|token| &*token.agents).unwrap_or_default();
+        let told: Vec<&str> = patterns.iter().take(MOST_TOLD).map(|pattern| &**pattern).collect();
+        let more = if patterns.len() > MOST_TOLD { ", …" } else { "" };
+        let allowed = match told.as_slice() {
+            [] => "it names no agent".to_owned(),
+            some => format!("it acts as {}{more} only", some.join(", ")),
+        };
+        Err(ApiError::new(Code::NotFound, format!("this token may not register {agent}: {allowed}"))
+            .at("/agent_id", "not one that the token acts as")
+            .fact("agents", told)
+            .advising("Register under an id that the token names, or have one made whose `agents` include it."))
     }
 
     /// Refuses a token whose capabilities do not include this one. Asked before whether anybody offers it, so the
