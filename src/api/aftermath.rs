@@ -157,7 +157,7 @@ fn unblock(task: &Task, known: &Known) -> Vec<String> {
 }
 
 /// Means a code the same to a shell, and to an option that takes several with commas between?
-fn can_be_typed(code: &str) -> bool {
+pub(super) fn can_be_typed(code: &str) -> bool {
     !code.is_empty()
         && !code.starts_with('-')
         && code.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':'))

@@ -96,6 +96,57 @@ fn what_is_stuck_why_since_when_and_what_to_do() {
 }
 
 #[test]
+fn what_waits_for_a_word_is_told_with_the_commands_that_are_one() {
+    let night = Night::fall();
+    let remedies = |id: &str| -> String {
+        let explained = night.hub.json(&["explain", id]);
+        explained["unblock"].as_array().expect("a list").iter().map(|line| format!("{line}\n")).collect()
+    };
+    let (orphaned, slow) = (remedies(&night.orphaned), remedies(&night.slow));
+    for (told, id) in [(&orphaned, &night.orphaned), (&slow, &night.slow)] {
+        for command in [
+            format!("`reach tasks resolve {id} hand-over --reason WHY`"),
+            format!("`reach tasks resolve {id} fail --reason WHY`"),
+            format!("`reach tasks cancel {id} --reason WHY`"),
+        ] {
+            assert!(told.contains(&command), "{command}: {told}");
+        }
+        assert!(told.contains("only if a second run does no harm"), "{told}");
+    }
+    let plan = "`reach replay plan --state orphaned --agent gone-1 --include-ambiguous --dry-run`";
+    assert!(orphaned.contains(plan), "{orphaned}");
+    assert!(!orphaned.contains(" wait --reason"), "an orphan cannot be told to wait: {orphaned}");
+    let offer = json!({"capability": "s.t", "sensitive": true});
+    let body = json!({"agent_id": "s-1", "transport": {"kind": "pull"}, "capabilities": [offer]});
+    night.hub.post("/v1/agents", &body.to_string());
+    let asks = id(&night.hub.json(&["submit", "s.t"]));
+    let told = remedies(&asks);
+    assert!(told.contains(&format!("`reach tasks approve {asks}`")), "{told}");
+    assert!(told.contains(&format!("`reach tasks cancel {asks} --reason WHY`")), "{told}");
+    // What is told does it.
+    let word = ["tasks", "resolve", &night.orphaned, "hand-over", "--reason", "WHY"];
+    assert_eq!(night.hub.json(&word)["state"], "queued");
+    assert_eq!(night.hub.json(&["tasks", "approve", &asks])["state"], "queued");
+    night.read(&["explain", &night.slow]);
+}
+
+#[test]
+fn a_misspelt_agent_is_answered_with_the_one_that_was_meant() {
+    let night = Night::fall();
+    for args in [
+        ["agents", "show", "solw-1"].as_slice(),
+        &["agents", "drain", "solw-1", "--reason", "upgrade"],
+        &["agents", "offline", "solw-1"],
+        &["agents", "remove", "solw-1"],
+        &["agents", "breaker", "solw-1", "slow.work", "--open", "--reason", "r"],
+    ] {
+        let refused = night.hub.reach(args);
+        let said = stderr(&refused);
+        assert!(code(&refused) == 3 && said.contains("did you mean: slow-1"), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn a_history_is_a_line_an_event_in_columns_and_the_hub_says_the_same() {
     let night = Night::fall();
     let history = stdout(&night.hub.reach(&["history", &night.orphaned]));

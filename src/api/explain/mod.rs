@@ -3,6 +3,7 @@
 //! The report is computed by the very rules that the next dispatch uses (R-RTE-8). Agents that do not serve this
 //! caller are one count, and endpoints are never shown (semantics 39).
 
+mod decide;
 mod route;
 
 use std::collections::BTreeSet;
@@ -125,10 +126,7 @@ pub(super) async fn explain_task(
         (None, Some(routed)) => {
             Told { why: why(&task, held) + &routed.only_reason_told().unwrap_or_default(), unblock: remedies(routed) }
         }
-        (None, None) => Told {
-            why: why(&task, held),
-            unblock: own_remedy(&task, held).into_iter().chain(turn(&app, &task).await?).collect(),
-        },
+        (None, None) => Told { why: why(&task, held), unblock: remedies_of(&task, held, turn(&app, &task).await?) },
     };
     Ok(Json(Explained {
         reach_id: id.to_string(),
@@ -229,6 +227,11 @@ fn why(task: &Task, held: Option<HeldWhy>) -> String {
     }
 }
 
+/// What would let it go on: what it waits for, where it stands in its line, and the words that decide it.
+fn remedies_of(task: &Task, held: Option<HeldWhy>, turn: Option<String>) -> Vec<String> {
+    own_remedy(task, held).into_iter().chain(turn).chain(decide::commands(task, held)).collect()
+}
+
 fn own_remedy(task: &Task, held: Option<HeldWhy>) -> Vec<String> {
     let text = match &task.status {
         Status::AwaitingApproval => "someone with the scope operate approves it",
@@ -282,7 +285,7 @@ fn in_line(behind: Behind) -> String {
     match behind {
         Behind::Held(other) => format!(
             "it waits behind {other} which is held: tasks of one session come back in order, so that one first has its \
-             word, its late result or its end"
+             word, its late result or its end (`reach explain {other}`)"
         ),
         Behind::Orphan(other) => format!("it waits behind {other}, which comes back before it in its session"),
         Behind::SentBack(other) => {
