@@ -269,6 +269,8 @@ impl Witness {
                 }
             }
             EventBody::TaskReclaimed(body) => self.no_orphan(history, body.task),
+            // Its session has gone on without it.
+            EventBody::TaskReplayHeld(body) => self.no_orphan(history, body.task),
             _ => {}
         }
         let task = event.body.task().filter(|_| event.body.callback_subject().is_none());
@@ -302,6 +304,10 @@ fn holds(history: &History) {
     for event in log {
         witness.see(history, before, event);
         before = Some(&event.body);
+    }
+    for plan in history.world.state.replays().keys() {
+        let first = history.world.recovery.waiting_for(&history.world.state, *plan).map(|waiting| waiting.first);
+        assert_eq!(first.and_then(|first| history.world.state.held(first)), None, "R-REC-3: {plan} waits for it");
     }
     let own = Policy::default().replays_per_second;
     let most = witness.rates.values().copied().max().unwrap_or(0).max(own);

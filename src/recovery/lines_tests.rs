@@ -3,10 +3,12 @@
 use crate::ledger::ids::{Capability, ReachId, ReplayId};
 use crate::ledger::machine::agent::Declaration;
 use crate::ledger::machine::command::{Command, Proposal};
+use crate::ledger::machine::event::EventBody;
 use crate::ledger::machine::policy::Policy;
 use crate::ledger::machine::replay::order::ReplayWord;
 use crate::ledger::machine::replay::{ItemAction, ItemOutcome, Skip};
 use crate::ledger::machine::task::spec::{Idempotence, OrphanPolicy, Qos, Submission};
+use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::time::Timestamp;
 use crate::recovery::plans::{IN_VAIN, Waiting};
 use crate::recovery::plans_tests::{failed, held, of_session, outcomes, pass, redrive, replay, session, settled};
@@ -239,4 +241,93 @@ fn semantics_22_a_plan_that_finds_no_room_again_and_again_rests_as_a_whole() {
         pass(&mut world, 1_000);
     }
     assert!(world.refusals.len() <= IN_VAIN as usize * (rounds + 2));
+}
+
+/// Three tasks of a session by submission, all with agent "a": of the first two the policy is told, the third is replayed.
+fn three(world: &mut World, policies: [OrphanPolicy; 2]) -> [ReachId; 3] {
+    world.register("a", declaration(3));
+    let [first, second] = policies;
+    let tasks = [first, second, OrphanPolicy::Replay].map(|policy| {
+        world.submit(|spec| {
+            spec.session = Some(session());
+            spec.orphan = policy;
+        })
+    });
+    world.cycle();
+    tasks.iter().for_each(|task| world.ack(*task));
+    tasks
+}
+
+fn kind(world: &World, task: ReachId) -> StatusKind {
+    world.state.task(task).unwrap().status.kind()
+}
+
+#[test]
+fn r_rec_3_a_superseded_orphan_that_a_plan_leaves_alone_holds_up_nobody() {
+    for policy in [OrphanPolicy::Replay, OrphanPolicy::Hold] {
+        let mut world = World::new();
+        let tasks = three(&mut world, [policy, OrphanPolicy::Replay]);
+        world.complete(tasks[1]);
+        world.lose("a");
+        let items = [of_session(tasks[0], ItemAction::Replay), of_session(tasks[2], ItemAction::Replay)];
+        let (plan, list) = world.order(100, &items);
+        world.tell(plan, &list);
+        pass(&mut world, 1_000);
+        assert_eq!(kind(&world, tasks[2]), StatusKind::Queued, "{policy:?}");
+        assert!(world.state.held(tasks[0]).is_some(), "{policy:?}: the ledger says so, once");
+        // Neither now nor after a start does it stand in the way of a plan.
+        world.register("b", declaration(3));
+        world.cycle();
+        world.ack(tasks[2]);
+        world.lose("b");
+        world.restart();
+        world.tell(plan, &list);
+        let next = world.plan(100, &[of_session(tasks[2], ItemAction::Replay)]);
+        pass(&mut world, 1_000);
+        assert_eq!((settled_of(&world, next), kind(&world, tasks[2])), (1, StatusKind::Queued), "{policy:?}");
+    }
+}
+
+#[test]
+fn r_rec_3_a_plan_that_finds_an_orphan_superseded_tells_it_once() {
+    let mut world = World::new();
+    let tasks = three(&mut world, [OrphanPolicy::Hold, OrphanPolicy::Replay]);
+    world.complete(tasks[1]);
+    world.complete(tasks[2]);
+    world.lose("a");
+    for _ in 0..2 {
+        let plan = world.plan(100, &[of_session(tasks[0], ItemAction::Replay)]);
+        pass(&mut world, 1_000);
+        assert_eq!(outcomes(&world, plan), [ItemOutcome::Skipped(Skip::Superseded)]);
+    }
+    let told = world.log.iter().filter(|event| matches!(event.body, EventBody::TaskReplayHeld(_))).count();
+    assert_eq!(told, 1);
+}
+
+#[test]
+fn r_rec_3_an_orphan_that_its_policy_holds_lets_its_session_pass_once_that_has_gone_on_without_it() {
+    let mut world = World::new();
+    let tasks = three(&mut world, [OrphanPolicy::Hold, OrphanPolicy::Replay]);
+    world.complete(tasks[1]);
+    world.lose("a");
+    pass(&mut world, 1_000);
+    assert_eq!((kind(&world, tasks[0]), kind(&world, tasks[2])), (StatusKind::Orphaned, StatusKind::Queued));
+    assert!(world.state.held(tasks[0]).is_some());
+}
+
+#[test]
+fn r_rec_3_a_late_result_of_a_newer_one_frees_the_line_behind_an_orphan_that_is_held() {
+    let mut world = World::new();
+    let tasks = three(&mut world, [OrphanPolicy::Hold, OrphanPolicy::Hold]);
+    world.lose("a");
+    pass(&mut world, 2_000);
+    assert_eq!(kind(&world, tasks[2]), StatusKind::Orphaned, "the first is held, and nothing supersedes it");
+    let asked = world.refusals.len();
+    pass(&mut world, 60_000);
+    assert_eq!(world.refusals.len(), asked, "it is asked about once");
+    world.complete(tasks[1]);
+    // Its agent has spoken, and might name the others.
+    pass(&mut world, 6_000);
+    assert_eq!(kind(&world, tasks[2]), StatusKind::Dispatched);
+    assert!(world.state.held(tasks[0]).is_some());
 }

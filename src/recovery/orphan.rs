@@ -5,8 +5,8 @@
 //!
 //! Left alone are tasks with the policy `hold`, those that a newer one of their session has superseded, and for one
 //! heartbeat interval those of an agent that has just returned: it may name them as still held (semantics 5). Orphans of
-//! one session stand in its line, held ones too (R4), but not superseded ones: the session has gone on without them. See
-//! [`crate::recovery::sessions`].
+//! one session stand in its line, held ones too (R4), but not superseded ones: the session has gone on without them. A
+//! held one is proposed only to learn that; it takes a token all the same. See [`crate::recovery::sessions`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::ledger::machine::task::spec::OrphanPolicy;
 use crate::ledger::machine::task::status::Status;
 use crate::ledger::time::Timestamp;
 use crate::recovery::pace::Bucket;
-use crate::recovery::sessions::{Behind, Change, Leave, SessionKey, Sessions, may_be_sent, place_of, session_of};
+use crate::recovery::sessions::{Ask, Behind, Change, Leave, SessionKey, Sessions, may_be_sent, place_of, session_of};
 
 type Orphan = (Timestamp, ReachId);
 
@@ -41,13 +41,20 @@ struct Known {
     until: Option<Timestamp>,
 }
 
+impl Known {
+    fn of(task: &Task, since: Timestamp) -> Self {
+        let session = session_of(task).map(|key| (key, place_of(task).0));
+        Self { namespace: task.namespace.clone(), since, session, until: None }
+    }
+}
+
 /// The sweep: an own index, so that held orphans without a session cost nothing, however many there are.
 #[derive(Debug, Default)]
 pub struct Sweep {
     wards: BTreeMap<Namespace, Ward>,
     since: BTreeMap<ReachId, Known>,
     /// Orphans that are held, in the lines of their sessions.
-    held: BTreeMap<ReachId, (SessionKey, Seq)>,
+    held: BTreeMap<ReachId, Known>,
     deferred: BTreeSet<(Timestamp, ReachId)>,
     sessions: Sessions,
     /// The last event before this start: until then an earlier run may have emptied every bucket.
@@ -127,6 +134,9 @@ impl Sweep {
         self.look_at(state, task, event.at);
         if let EventBody::TaskReplayHeld(_) = &event.body {
             self.decided(state, task, event.at);
+        } else if let (EventBody::TaskSucceeded(_), Some(key)) = (&event.body, state.task(task).and_then(session_of)) {
+            let change = self.sessions.succeeded(&key);
+            self.follow(state, change, event.at);
         }
         self.reconsider(state, task, event.at);
     }
@@ -144,8 +154,7 @@ impl Sweep {
             Some((_, (since, Leave::Free))) if known == Some(since) => {}
             Some((task, (since, Leave::Free))) => {
                 self.drop_out(state, id, now);
-                let session = session_of(task).map(|key| (key, place_of(task).0));
-                let known = Known { namespace: task.namespace.clone(), since, session, until: None };
+                let known = Known::of(task, since);
                 let of_session = known.session.as_ref();
                 let joined = of_session.map(|(key, _)| self.sessions.join(key, place_of(task), Leave::Free));
                 self.since.insert(id, known);
@@ -154,13 +163,12 @@ impl Sweep {
                     None => self.wait(state, task, (since, id), now),
                 }
             }
-            Some((_, (_, Leave::Held))) if self.held.contains_key(&id) => {}
-            Some((task, (_, Leave::Held))) => {
+            Some((_, (_, Leave::Held(_)))) if self.held.contains_key(&id) => {}
+            Some((task, (since, leave @ Leave::Held(_)))) => {
                 self.drop_out(state, id, now);
                 if let Some(key) = session_of(task) {
-                    let place = place_of(task);
-                    let change = self.sessions.join(&key, place, Leave::Held);
-                    self.held.insert(id, (key, place.0));
+                    self.held.insert(id, Known::of(task, since));
+                    let change = self.sessions.join(&key, place_of(task), leave);
                     self.follow(state, change, now);
                 }
             }
@@ -173,7 +181,7 @@ impl Sweep {
         if let Some(id) = change.stands_back {
             self.stand_back(id);
         }
-        let called = change.called.and_then(|id| Some((id, self.since.get(&id)?.since)));
+        let called = change.called.and_then(|id| Some((id, self.known(id)?.since)));
         if let Some((id, since)) = called
             && let Some(task) = state.task(id)
         {
@@ -194,12 +202,19 @@ impl Sweep {
         ward.waiting.insert(orphan);
     }
 
+    fn known(&self, id: ReachId) -> Option<&Known> {
+        self.since.get(&id).or_else(|| self.held.get(&id))
+    }
+
+    fn known_mut(&mut self, id: ReachId) -> Option<&mut Known> {
+        self.since.get_mut(&id).or_else(|| self.held.get_mut(&id))
+    }
+
     /// It waits no more, for whatever reason; whoever stood behind it is called.
     fn drop_out(&mut self, state: &State, id: ReachId, now: Timestamp) {
         self.stand_back(id);
-        let stood = self.since.remove(&id).map(|known| known.session);
-        let stood = stood.unwrap_or_else(|| self.held.remove(&id));
-        if let Some((key, place)) = stood {
+        let stood = self.since.remove(&id).or_else(|| self.held.remove(&id));
+        if let Some((key, place)) = stood.and_then(|known| known.session) {
             let change = self.sessions.leave(state, &key, (place, id));
             self.follow(state, change, now);
         }
@@ -207,17 +222,18 @@ impl Sweep {
 
     /// Neither a token nor the end of a grace is for it now.
     fn stand_back(&mut self, id: ReachId) {
-        let Some(known) = self.since.get_mut(&id) else { return };
-        if let Some(until) = known.until.take() {
+        let Some(known) = self.known_mut(id) else { return };
+        let (until, orphan, namespace) = (known.until.take(), (known.since, id), known.namespace.clone());
+        if let Some(until) = until {
             self.deferred.remove(&(until, id));
         }
-        if let Some(ward) = self.wards.get_mut(&known.namespace) {
-            ward.waiting.remove(&(known.since, id));
+        if let Some(ward) = self.wards.get_mut(&namespace) {
+            ward.waiting.remove(&orphan);
         }
     }
 
     fn put_off(&mut self, id: ReachId, until: Timestamp) {
-        if let Some(known) = self.since.get_mut(&id) {
+        if let Some(known) = self.known_mut(id) {
             known.until = Some(until);
             self.deferred.insert((until, id));
         }
@@ -277,7 +293,7 @@ impl Sweep {
     pub(super) fn end_graces(&mut self, state: &State, now: Timestamp) {
         while let Some((until, id)) = self.deferred.first().copied().filter(|(until, _)| *until <= now) {
             self.deferred.remove(&(until, id));
-            let since = self.since.get_mut(&id).map(|known| {
+            let since = self.known_mut(id).map(|known| {
                 known.until = None;
                 known.since
             });
@@ -313,6 +329,9 @@ impl Sweep {
         if let Command::ReplayTask { task, .. } = proposal.command {
             // The token stays spent, so a task that is refused again and again costs no more than the pace allows.
             self.look_at(state, task, state.at());
+            if let Some((key, place)) = self.held.get(&task).and_then(|known| known.session.as_ref()) {
+                self.sessions.was_asked(key, (*place, task));
+            }
             self.decided(state, task, state.at());
         } else if let Command::ReplayItem(item) = &proposal.command {
             self.decided(state, item.task, state.at());
@@ -335,7 +354,7 @@ impl Sweep {
 fn stray(state: &State, task: &Task) -> Option<(Timestamp, Leave)> {
     let leave = match task.spec.orphan {
         OrphanPolicy::Replay => Leave::Free,
-        OrphanPolicy::Hold => Leave::Held,
+        OrphanPolicy::Hold => Leave::Held(Ask::IfWaitedFor),
     };
     match task.status {
         Status::Orphaned { since, .. } if state.held(task.id()).is_none() => Some((since, leave)),

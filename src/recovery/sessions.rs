@@ -4,10 +4,13 @@
 //! each would let two of them bring tasks of one session back side by side, so there is one, over all of them, by
 //! namespace and session:
 //!
-//! - **Orphans stand in it** by submission, those that are held for a word like any other.
+//! - **Orphans stand in it** by submission, those that their policy holds for a word like any other.
 //! - **The sweep** calls the first of them, when it is not held and nothing of the session is out: sent back, and not
 //!   with an agent since. While the first is held nobody behind it goes, or the session would run backwards once it has
 //!   its word. A word, a late result or its deadline frees the line, so nothing waits for ever (T3).
+//! - **One that is superseded stands in no line**, whatever its policy: the session has gone on without it (R-REC-3). Of
+//!   a held one nobody has asked that yet, so the sweep does once somebody stands behind it, and whenever a task of the
+//!   session succeeds.
 //! - **A plan's item** goes when no orphan stands before it, and everything of the session that was sent back, or that a
 //!   plan left alone unfinished, has ended; orphans among each other go by their places. What it makes anew is a new task, so until that has ended it holds up every
 //!   other plan, and the sweep until it is with its agent.
@@ -37,8 +40,19 @@ pub(super) type Place = (Seq, ReachId);
 pub(super) enum Leave {
     /// In its turn.
     Free,
-    /// Not without a word.
-    Held,
+    /// Not without a word; it may be asked whether the session has gone on without it.
+    Held(Ask),
+}
+
+/// When to ask of a held orphan whether a newer task of its session has succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// Once somebody stands behind it.
+    IfWaitedFor,
+    /// A task of the session has succeeded meanwhile.
+    Now,
+    /// It was, and none had.
+    Asked,
 }
 
 /// Does it hold up plans when it is no orphan any more?
@@ -107,6 +121,11 @@ pub(super) fn unfinished(state: &State, id: ReachId) -> Option<&Task> {
     state.task(id).filter(|task| !task.status.kind().is_terminal())
 }
 
+/// One for which its session waits: it has not ended, and the session has not gone on without it.
+fn waited_for(state: &State, id: ReachId) -> Option<&Task> {
+    unfinished(state, id).filter(|_| state.held(id).is_none())
+}
+
 impl Sessions {
     /// An orphan joins its line; it is out no more.
     pub(super) fn join(&mut self, key: &SessionKey, place: Place, leave: Leave) -> Change {
@@ -119,7 +138,7 @@ impl Sessions {
     /// It is no orphan any more.
     pub(super) fn leave(&mut self, state: &State, key: &SessionKey, place: Place) -> Change {
         let was = self.lines.get_mut(key).and_then(|line| line.waiting.remove(&place));
-        let goes_on = was.is_some_and(|(_, past)| past == Past::Known) && unfinished(state, place.1).is_some();
+        let goes_on = was.is_some_and(|(_, past)| past == Past::Known) && waited_for(state, place.1).is_some();
         if goes_on && !self.sent.contains_key(&place.1) {
             self.put_under(key, place.1);
         }
@@ -136,13 +155,29 @@ impl Sessions {
 
     /// A plan left it alone, unfinished: no plan goes past it.
     pub(super) fn left_alone(&mut self, state: &State, task: &Task) {
-        let Some(key) = session_of(task).filter(|_| unfinished(state, task.id()).is_some()) else { return };
+        let Some(key) = session_of(task).filter(|_| waited_for(state, task.id()).is_some()) else { return };
         let line = self.lines.entry(key.clone()).or_default();
         if let Some((_, past)) = line.waiting.get_mut(&place_of(task)) {
             *past = Past::Known;
         } else if !self.sent.contains_key(&task.id()) {
             self.put_under(&key, task.id());
         }
+    }
+
+    /// A held orphan was asked about, and its session has not gone on without it.
+    pub(super) fn was_asked(&mut self, key: &SessionKey, place: Place) {
+        if let Some((leave, _)) = self.lines.get_mut(key).and_then(|line| line.waiting.get_mut(&place)) {
+            *leave = if *leave == Leave::Free { Leave::Free } else { Leave::Held(Ask::Asked) };
+        }
+    }
+
+    /// A task of the session has succeeded: what is held there may be superseded now.
+    pub(super) fn succeeded(&mut self, key: &SessionKey) -> Change {
+        let Some(line) = self.lines.get_mut(key) else { return Change::default() };
+        for (leave, _) in line.waiting.values_mut().filter(|(leave, _)| *leave != Leave::Free) {
+            *leave = Leave::Held(Ask::Now);
+        }
+        self.settle(key)
     }
 
     /// Its way back is proposed: until that is decided nobody else of its session is.
@@ -195,7 +230,13 @@ impl Sessions {
     fn settle(&mut self, key: &SessionKey) -> Change {
         self.moved.insert(key.clone());
         let Some(line) = self.lines.get_mut(key) else { return Change::default() };
-        let first = line.waiting.first_key_value().filter(|(_, (leave, _))| *leave == Leave::Free);
+        let is_waited_for = line.waiting.len() > 1;
+        let is_called = |leave: Leave| match leave {
+            Leave::Free | Leave::Held(Ask::Now) => true,
+            Leave::Held(Ask::IfWaitedFor) => is_waited_for,
+            Leave::Held(Ask::Asked) => false,
+        };
+        let first = line.waiting.first_key_value().filter(|(_, (leave, _))| is_called(*leave));
         let next = first.map(|((_, id), _)| *id).filter(|_| line.out.is_empty() && line.asked.is_empty());
         let before = std::mem::replace(&mut line.called, next);
         let is_idle = line.waiting.is_empty() && line.out.is_empty() && line.under.is_empty() && line.asked.is_empty();
@@ -240,7 +281,7 @@ impl Sessions {
         let line = self.lines.get(key)?;
         let mut earlier = line.waiting.range((Bound::Unbounded, Bound::Excluded(place))).take(most);
         let first = earlier.clone().next().map(|((_, id), _)| Behind::Orphan(*id));
-        let held = earlier.find(|(_, (leave, _))| *leave == Leave::Held).map(|((_, id), _)| Behind::Held(*id));
+        let held = earlier.find(|(_, (leave, _))| *leave != Leave::Free).map(|((_, id), _)| Behind::Held(*id));
         let sent = line.asked.iter().chain(line.out.keys()).find(|id| **id != place.1).map(|id| Behind::SentBack(*id));
         held.or(first).or(sent)
     }

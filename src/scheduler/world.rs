@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::ledger::facts::newer;
 use crate::ledger::ids::{
-    AgentId, AgentKey, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Namespace, ReachId, ReplayId, TokenId,
+    AgentId, AgentKey, Capability, Digest, FairnessKey, Incarnation, LeaseDigest, Namespace, ReachId, ReplayId,
+    SessionId, TokenId,
 };
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{
@@ -16,6 +18,7 @@ use crate::ledger::machine::event::{Actor, AlreadyDone, Event, EventBody, TaskDi
 use crate::ledger::machine::replay::MayHaveRun;
 use crate::ledger::machine::replay::order::{Before, ReplayOrder, ReplayWord};
 use crate::ledger::machine::step::step;
+use crate::ledger::machine::success::Success;
 use crate::ledger::machine::task::resolve::Resolution;
 use crate::ledger::machine::task::samples;
 use crate::ledger::machine::task::spec::{BodyRef, Idempotence, OrphanPolicy, RetryPolicy, Submission};
@@ -99,6 +102,8 @@ pub(crate) struct World {
     /// What the shells would find on disk: final rows, and what was made of them.
     pub(crate) rows: BTreeMap<ReachId, Arc<Task>>,
     redriven: BTreeMap<ReachId, ReachId>,
+    /// And the newest success of each session.
+    newest: BTreeMap<SessionId, Success>,
     pub(crate) log: Vec<Event>,
     next_task: u64,
     next_claim: u64,
@@ -114,6 +119,7 @@ impl World {
             refusals: Vec::new(),
             rows: BTreeMap::new(),
             redriven: BTreeMap::new(),
+            newest: BTreeMap::new(),
             log: Vec::new(),
             next_task: 0,
             next_claim: 0,
@@ -148,6 +154,13 @@ impl World {
             }
             let ended = event.body.task().and_then(|id| self.state.task(id)).filter(|task| task.ended_at.is_some());
             self.rows.extend(ended.map(|task| (task.id(), Arc::new(task.clone()))));
+            let session = |task: &Task| task.spec.session.clone();
+            if let Some((session, task)) = ended.and_then(|task| Some((session(task)?, task)))
+                && let Some(success) = self.state.newest_success(&task.namespace, &session)
+            {
+                let known = self.newest.entry(session).or_insert(success);
+                *known = if success.place > known.place { success } else { *known };
+            }
         }
         self.log.extend(done.events.iter().cloned());
         (done.answer, done.events)
@@ -283,9 +296,14 @@ impl World {
         if let Command::DispatchTask { lease, task, .. } = &mut proposal.command {
             *lease = LeaseDigest(Digest::of(&[&task.0]));
         }
+        if let Command::ReplayTask { task, superseded_by } = &mut proposal.command {
+            *superseded_by = self.superseded_by(*task);
+        }
         if let Command::ReplayItem(item) = &mut proposal.command {
             item.before = Some(match self.state.task(item.task) {
-                Some(task) if task.ended_at.is_none() => Before::default(),
+                Some(task) if task.ended_at.is_none() => {
+                    Before { superseded_by: self.superseded_by(item.task), ..Before::default() }
+                }
                 _ => Before {
                     finished: self.rows.get(&item.task).cloned(),
                     redriven_as: self.redriven.get(&item.task).copied(),
@@ -296,6 +314,12 @@ impl World {
                 },
             });
         }
+    }
+
+    fn superseded_by(&self, task: ReachId) -> Option<ReachId> {
+        let (task, origin) = (self.state.task(task)?, self.state.origin(task)?);
+        let newest = self.newest.get(task.spec.session.as_ref()?)?;
+        newer(*newest, origin.seq)
     }
 
     /// A plan over those items, frozen as the API would; its list is not told.

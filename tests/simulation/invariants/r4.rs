@@ -5,7 +5,8 @@
 //! waits, and everything of it that was sent back has ended: by the sweep, by another plan, by a word, or made anew. And a
 //! plan's items of one session are done in the list's order, the next only when the former one's task, and the last of
 //! what was made of it, has ended. What was made of it is an item as well, or an orphan beside this one: then it is no
-//! reason to wait, for orphans among each other go by their submissions.
+//! reason to wait, for orphans among each other go by their submissions. Neither is one that the ledger says to be
+//! superseded: the session has gone on without it.
 //!
 //! What another hand proposes over the planner's head is not judged: the order is the planner's to keep. Its own
 //! proposals are judged beside it all the same, but for the order within a plan, where a session in which another hand
@@ -35,7 +36,8 @@ impl Fates {
     fn is_line_over(&self, evidence: &Evidence<'_>, (task, turn): (ReachId, &Event), item: (ReachId, Seq)) -> bool {
         let known = |(seq, next): &(Seq, ReachId)| (*seq < turn.seq || was_made_by(turn, *seq)).then_some(*next);
         let mut chain = std::iter::successors(Some(task), |of| self.made.get(of).and_then(known));
-        chain.all(|task| self.is_over(evidence, task, item.1) || goes_after(evidence, task, item))
+        let passes = |task| goes_after(evidence, task, item) || is_held_back(evidence, task, item.1);
+        chain.all(|task| self.is_over(evidence, task, item.1) || passes(task))
     }
 }
 
@@ -204,9 +206,19 @@ fn goes_after(evidence: &Evidence<'_>, task: ReachId, (going, by): (ReachId, Seq
 
 /// Was it an orphan right before that event?
 fn is_orphan(life: &Life<'_>, by: Seq) -> bool {
+    matches!(last(life, by), Some(EventBody::TaskOrphaned(_) | EventBody::TaskReplayHeld(_)))
+}
+
+/// Was it an orphan without which its session had gone on?
+fn is_held_back(evidence: &Evidence<'_>, task: ReachId, by: Seq) -> bool {
+    let life = evidence.tasks.get(&task);
+    life.is_some_and(|life| matches!(last(life, by), Some(EventBody::TaskReplayHeld(_))))
+}
+
+/// What happened to a task last before that event.
+fn last<'a>(life: &Life<'a>, by: Seq) -> Option<&'a EventBody> {
     let mut own = life.events.iter().filter(|event| event.seq < by && event.body.callback_subject().is_none());
-    let last = own.next_back().map(|event| &event.body);
-    matches!(last, Some(EventBody::TaskOrphaned(_) | EventBody::TaskReplayHeld(_)))
+    own.next_back().map(|event| &event.body)
 }
 
 fn index_of(event: &Event) -> Option<u32> {

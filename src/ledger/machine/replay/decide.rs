@@ -12,9 +12,10 @@ use crate::ledger::machine::policy::MAX_REPLAY_RATE;
 use crate::ledger::machine::replay::judge::judge;
 use crate::ledger::machine::replay::order::{Correction, Patched, ReplayItem, ReplayOrder, ReplayWord};
 use crate::ledger::machine::replay::{Done, Ended, ItemAction, ItemOutcome, MAX_ITEMS, Replay, ReplayPhase, Skip};
-use crate::ledger::machine::task::dispatch::let_back;
+use crate::ledger::machine::task::dispatch::{held_back, let_back};
 use crate::ledger::machine::task::redrive::{NoRedrive, Redrive, redrivable, redrive};
 use crate::ledger::machine::task::spec::BodyRef;
+use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::{State, bounds};
 use crate::ledger::time::Timestamp;
 
@@ -151,7 +152,9 @@ fn item(state: &State, proposal: &Proposal, item: &ReplayItem, now: Timestamp) -
             Decision::accept(all, Answer::Done)
         }
         Turn::Leave(skip) => {
-            Decision::accept(vec![ReplayItemSkipped { replay, index, task, skip }.into()], Answer::Done)
+            let mut all: Vec<EventBody> = vec![ReplayItemSkipped { replay, index, task, skip }.into()];
+            all.extend(gone_on_without(state, item, skip));
+            Decision::accept(all, Answer::Done)
         }
         Turn::Wait(full) => Decision::refuse(full),
     }
@@ -188,6 +191,13 @@ fn back_to_queue(state: &State, replay: &Replay, item: &ReplayItem) -> Turn {
 
 fn is_superseded(item: &ReplayItem) -> bool {
     item.before.as_ref().is_some_and(|before| before.superseded_by.is_some())
+}
+
+/// What a plan finds out of an orphan the sweep need not ask again, and nobody of its session waits for it any more.
+fn gone_on_without(state: &State, item: &ReplayItem, skip: Skip) -> Option<EventBody> {
+    let by = item.before.as_ref()?.superseded_by.filter(|_| skip == Skip::Superseded)?;
+    let task = state.task(item.task).filter(|task| task.status.kind() == StatusKind::Orphaned)?;
+    state.held(task.id()).is_none().then(|| held_back(task, by))
 }
 
 fn anew(state: &State, replay: &Replay, item: &ReplayItem, now: Timestamp) -> Turn {

@@ -179,12 +179,23 @@ fn r_rec_3_what_a_newer_success_of_its_session_supersedes_is_left_alone_whatever
         Command::ReplayItem(Box::new(ReplayItem { replay: replay_id(1), index, task, action, amendment: None, before }))
     };
     let skipped = Some(ItemOutcome::Skipped(Skip::Superseded));
-    assert_eq!(world.ok(turn(0, 1)), ["replay-item-skipped"]);
+    assert_eq!(world.ok(turn(0, 1)), ["replay-item-skipped", "task-replay-held"]);
     assert_eq!(outcome(&world, 1, 0), skipped);
+    assert_eq!(world.state.held(task_id(1)), Some(HeldWhy::Superseded { by: task_id(9) }), "the sweep need not ask");
     // A word on that very task still acts.
     let hand_over = Command::ResolveTask { task: task_id(1), resolution: Resolution::HandOver, reason: "seen".into() };
     assert_eq!(world.ok(hand_over), ["task-resolved", "task-replayed", "task-queued"]);
-    assert_eq!(world.ok(turn(1, 2)), ["replay-item-skipped", "replay-finished"]);
+    assert_eq!(world.ok(turn(1, 2)), ["replay-item-skipped", "task-replay-held", "replay-finished"]);
+}
+
+#[test]
+fn r_rec_3_an_orphan_that_its_policy_holds_is_told_to_be_superseded_as_any_other() {
+    let mut world = World::new();
+    orphans(&mut world, [submission(1)]);
+    let sweep = |by| Command::ReplayTask { task: task_id(1), superseded_by: by };
+    assert_eq!(world.refused(sweep(None)), Rejection::MovedOn { state: StatusKind::Orphaned });
+    assert_eq!(world.ok(sweep(Some(task_id(9)))), ["task-replay-held"]);
+    assert_eq!(world.refused(sweep(Some(task_id(9)))), Rejection::MovedOn { state: StatusKind::Orphaned });
 }
 
 #[test]

@@ -127,18 +127,25 @@ pub(super) fn resolve_push(task: &Task, attempt: AttemptNo, now: Timestamp) -> D
     Decision::accept(slow(task, SlowCause::Ambiguous, now), Answer::Done)
 }
 
-/// R-REC-3: the state is checked at the moment of the replay. A held orphan waits for an operator, and so does one that
-/// a newer task of its session has made superfluous.
+/// R-REC-3: the state is checked at the moment of the replay. An orphan that a newer task of its session has made
+/// superfluous waits for an operator, whatever its policy; one that its policy holds does so anyhow.
 pub(super) fn replay(state: &State, task: &Task, superseded_by: Option<ReachId>) -> Decision {
-    let is_held = task.spec.orphan == OrphanPolicy::Hold || state.held(task.id()).is_some();
-    if task.status.kind() != StatusKind::Orphaned || is_held {
-        return moved_on(task);
+    let is_open = task.status.kind() == StatusKind::Orphaned && state.held(task.id()).is_none();
+    match (superseded_by, task.spec.orphan) {
+        (Some(by), _) if is_open => {
+            Decision::accept(vec![held_back(task, by)], Answer::Task { state: StatusKind::Orphaned })
+        }
+        (None, OrphanPolicy::Replay) if is_open => {
+            Decision::accept(let_back(task), Answer::Task { state: StatusKind::Queued })
+        }
+        (Some(_), _) | (None, OrphanPolicy::Replay | OrphanPolicy::Hold) => moved_on(task),
     }
-    if let Some(by) = superseded_by {
-        let held = TaskReplayHeld { task: task.id(), attempt: task.attempt, why: HeldWhy::Superseded { by } };
-        return Decision::accept(vec![held.into()], Answer::Task { state: StatusKind::Orphaned });
-    }
-    Decision::accept(let_back(task), Answer::Task { state: StatusKind::Queued })
+}
+
+/// An orphan without which its session has gone on: it waits for a word, and nobody of the session waits for it.
+#[must_use]
+pub(in crate::ledger::machine) fn held_back(task: &Task, by: ReachId) -> EventBody {
+    TaskReplayHeld { task: task.id(), attempt: task.attempt, why: HeldWhy::Superseded { by } }.into()
 }
 
 /// Back to the queue, by the sweep or by an operator's word: the old lease ends.

@@ -188,7 +188,8 @@ pub fn classify(event: &Event, beside: Beside<'_>) -> Option<Alert> {
             })
         }
         EventBody::TaskReplayHeld(body) => {
-            standing(StatusKind::Orphaned)?;
+            // Of one that its policy holds it was said when it became an orphan.
+            standing(StatusKind::Orphaned).filter(|task| policy(task) == OrphanPolicy::Replay)?;
             let HeldWhy::Superseded { by } = body.why;
             let why = format!("{by}, a newer task of its session, has succeeded, so it is not replayed by itself");
             Some(about_task(event, Kind::OrphanHeld, body.task, why).of(beside))
