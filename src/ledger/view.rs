@@ -12,6 +12,7 @@ use crate::ledger::machine::batch::Batch;
 use crate::ledger::machine::command::CallbackRow;
 use crate::ledger::machine::event::HeldWhy;
 use crate::ledger::machine::replay::Replay;
+use crate::ledger::machine::success::{Origin, Success};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::{OrphanPolicy, Text};
 use crate::ledger::machine::task::status::StatusKind;
@@ -86,6 +87,17 @@ impl Held {
             }
         }
     }
+}
+
+/// A task that has a session, to be asked about.
+#[derive(Debug, Clone)]
+pub struct OfSession {
+    /// Which task.
+    pub task: ReachId,
+    /// Its session.
+    pub session: SessionId,
+    /// Its submission.
+    pub first: Seq,
 }
 
 /// The session of an orphan that its policy holds.
@@ -225,18 +237,43 @@ impl Ledger {
     /// [`Unavailable`] when the hub or its disk does not answer.
     pub async fn superseded_by(&self, task: &Task) -> Result<Option<ReachId>, Unavailable> {
         let Some(session) = task.spec.session.clone() else { return Ok(None) };
-        let (id, first) = (task.id(), task.seqs.first().copied().unwrap_or_default());
-        let (namespace, asked) = (task.namespace.clone(), (task.namespace.clone(), session.clone()));
-        let in_memory = move |state: &State| (state.origin(id), state.newest_success(&asked.0, &asked.1));
-        let (origin, newest) = self.ask(in_memory).await?;
+        let first = task.seqs.first().copied().unwrap_or_default();
+        let asked = vec![OfSession { task: task.id(), session, first }];
+        Ok(self.superseded(&task.namespace, asked).await?.into_iter().next().flatten())
+    }
+
+    /// The same of some tasks of a namespace, in their order: one question and one trip to the disk for all of them, so at
+    /// most a page.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub async fn superseded(
+        &self,
+        namespace: &Namespace,
+        asked: Vec<OfSession>,
+    ) -> Result<Vec<Option<ReachId>>, Unavailable> {
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (asked, namespace) = (Arc::new(asked), namespace.clone());
+        let (all, of) = (Arc::clone(&asked), namespace.clone());
+        let in_memory = move |state: &State| {
+            let known = |one: &OfSession| (state.origin(one.task), state.newest_success(&of, &one.session));
+            all.iter().map(known).collect::<Vec<_>>()
+        };
+        let known = self.ask(in_memory).await?;
         self.on_disk(move |store| {
-            // What memory knows it has said.
-            let origin = origin.map_or_else(|| facts::origin(id, &State::default(), store), |known| Ok(Some(known)))?;
-            let place = origin.map_or(first, |origin| origin.seq);
-            match newest.and_then(|success| facts::newer(success, place)) {
-                Some(by) => Ok(Some(by)),
-                None => facts::succeeded_after((&namespace, &session), place, store),
-            }
+            let look = |(one, (origin, newest)): (&OfSession, (Option<Origin>, Option<Success>))| {
+                // What memory knows it has said.
+                let known = |origin| Ok(Some(origin));
+                let origin = origin.map_or_else(|| facts::origin(one.task, &State::default(), store), known)?;
+                let place = origin.map_or(one.first, |origin| origin.seq);
+                match newest.and_then(|success| facts::newer(success, place)) {
+                    Some(by) => Ok(Some(by)),
+                    None => facts::succeeded_after((&namespace, &one.session), place, store),
+                }
+            };
+            asked.iter().zip(known).map(look).collect()
         })
         .await
     }

@@ -261,6 +261,10 @@ async fn r_rec_3_explain_does_not_advise_to_redrive_what_a_newer_task_of_its_ses
     let done = world.dev.post(&format!("/v1/tasks/{newer}/complete"), report("f-1", &task, json!({"result": 1}))).await;
     assert_eq!(done.status, 200, "{}", done.text);
     world.dev.post(&format!("/v1/tasks/{older}/redrive"), json!({"reason": "x"})).await.problem(409, "superseded");
+    let alone = dead_letter(&world.dev, json!({}), ["x", "x"]).await;
+    let dry = json!({"select": {"reach_ids": [older, alone]}, "dry_run": true});
+    let looked = world.dev.post("/v1/replays", dry).await.json();
+    assert_eq!((&looked["total"], &looked["would_skip"]), (&json!(2), &json!([{"reason": "superseded", "count": 1}])));
     let told = world.dev.get(&format!("/v1/tasks/{older}/explain")).await.json();
     let unblock = told["unblock"].to_string();
     assert!(unblock.contains(&newer) && !unblock.contains("reach tasks redrive"), "{told}");

@@ -170,8 +170,15 @@ async fn r_rec_3_an_orphan_behind_a_newer_success_of_its_session_waits_for_a_wor
     assert!(explained["unblock"][0].as_str().unwrap().contains("an operator resolves it"), "{explained}");
     let figures = world.dev.get("/metrics").await.text;
     assert!(figures.contains("reach_orphans_held 1\n") && figures.contains("reach_orphans_waiting 0\n"), "{figures}");
-    // A plan leaves it alone, too; a word on the task itself acts.
-    let order = json!({"select": {"reach_ids": [older]}, "reason": "all of it", "include_ambiguous": true});
+    // A plan leaves it alone, too, and says so before; a word on the task itself acts.
+    let order = |dry_run: bool| {
+        let select = json!({"reach_ids": [older]});
+        json!({"select": select, "reason": "all of it", "include_ambiguous": true, "dry_run": dry_run})
+    };
+    let looked = world.dev.post("/v1/replays", order(true)).await.json();
+    assert_eq!(looked["would_skip"], json!([{"reason": "superseded", "count": 1}]), "{looked}");
+    assert_eq!(looked["sample"][0]["skipped"], "superseded", "{looked}");
+    let order = order(false);
     assert_eq!(world.dev.post("/v1/replays", order).await.status, 202);
     assert_eq!(event_of(&world, "replay-item-skipped").await["skipped"], "superseded");
     let word = json!({"resolution": "hand-over", "reason": "both are wanted"});

@@ -1,4 +1,5 @@
-//! What today's schemas say of the payloads that a plan makes anew, and what its patch makes of them.
+//! How the items of a plan would fare: whether their sessions have gone on without them, what today's schemas say of the
+//! payloads that it makes anew, and what its patch makes of them.
 //!
 //! Why here and not at each item's turn: a check costs time that a payload's author chooses, and the sequencer gives none
 //! away. A payload, a patch and a schema never change, so what was found when the plan was made holds at the turn; the
@@ -13,13 +14,14 @@ use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::render::body_key;
 use crate::api::schemas::{Complaint, Complaints, Unchecked, all_refuse, distinct};
 use crate::ledger::handle::Unavailable;
-use crate::ledger::ids::{Digest, Namespace};
+use crate::ledger::ids::{Digest, Namespace, ReachId};
 use crate::ledger::machine::catalog::{Catalog, Entry};
 use crate::ledger::machine::replay::{ItemAction, Skip};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::SchemaVerdicts;
 use crate::ledger::merge_patch::{self, NotPatched};
 use crate::ledger::store::BodyKind;
+use crate::ledger::view::OfSession;
 use crate::recovery::list::Amendments;
 
 use super::sample::SAMPLE;
@@ -28,6 +30,8 @@ use super::turn::Turn;
 
 /// Payloads that are in memory at once.
 const AT_ONCE: usize = 16;
+/// Tasks whose sessions are looked at with one question.
+const SESSIONS_AT_ONCE: usize = 256;
 /// All payloads of a plan together may take so long.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Bytes of the sets of verdicts that a plan keeps, for ever.
@@ -122,8 +126,10 @@ pub(super) async fn fits(
         patch.map(|patch| Patching { patch: Arc::clone(patch), asker: Arc::downgrade(&asker), turn: Arc::clone(turn) });
     let all = async {
         let (mut fits, mut shared) = (Vec::with_capacity(items.len()), Shared::default());
+        let gone_on = gone_on_without(app, namespace, items).await?;
         for some in items.chunks(AT_ONCE) {
-            let some = some_fits(app, (&catalog, namespace), some, patching.as_ref()).await?.ok_or_else(too_slow)?;
+            let some = some_fits(app, (&catalog, namespace), (some, &gone_on), patching.as_ref()).await?;
+            let some = some.ok_or_else(too_slow)?;
             for fit in some {
                 let fit = fit.kept(&mut shared, fits.len());
                 fits.push(fit);
@@ -132,6 +138,21 @@ pub(super) async fn fits(
         Ok(fits)
     };
     in_time(LIMIT, all).await
+}
+
+/// Those without which their sessions have gone on: a newer task has succeeded, and that is final (R-REC-3).
+async fn gone_on_without(app: &App, namespace: &Namespace, items: &[Found]) -> ApiResult<BTreeSet<ReachId>> {
+    let of_session = |found: &Found| {
+        let session = found.session.clone()?;
+        Some(OfSession { task: found.task, session, first: found.first.unwrap_or_default() })
+    };
+    let asked: Vec<OfSession> = items.iter().filter_map(of_session).collect();
+    let mut gone_on = BTreeSet::new();
+    for some in asked.chunks(SESSIONS_AT_ONCE) {
+        let found = app.ledger.superseded(namespace, some.to_vec()).await?;
+        gone_on.extend(some.iter().zip(found).filter_map(|(one, by)| by.map(|_| one.task)));
+    }
+    Ok(gone_on)
 }
 
 /// What comes of a check, if it comes within its time.
@@ -178,16 +199,18 @@ impl Patching {
 async fn some_fits(
     app: &App,
     (catalog, namespace): (&Catalog, &Namespace),
-    items: &[Found],
+    (items, gone_on): (&[Found], &BTreeSet<ReachId>),
     patching: Option<&Patching>,
 ) -> ApiResult<Option<Vec<Fit>>> {
     let entry = |found: &Found| catalog.of(namespace, &found.capability);
-    let asked: Vec<bool> = items.iter().map(|found| is_asked(found, entry(found), patching)).collect();
+    let goes = |found: &Found| !gone_on.contains(&found.task);
+    let asked: Vec<bool> = items.iter().map(|found| goes(found) && is_asked(found, entry(found), patching)).collect();
     let Some(payloads) = payloads(app, items, &asked, patching).await? else { return Ok(None) };
     let mut fits = Vec::with_capacity(items.len());
     for (found, payload) in items.iter().zip(payloads) {
         let entry = entry(found);
         fits.push(match payload {
+            _ if !goes(found) => Fit::LeftAlone(Skip::Superseded),
             Some(Err(skip)) => Fit::LeftAlone(skip),
             Some(Ok(payload)) => verdict(app, entry, payload).await?,
             None if found.action == ItemAction::Redrive => known(found, entry),

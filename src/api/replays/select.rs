@@ -41,7 +41,7 @@ pub(super) struct Found {
     /// What is known of its payload.
     pub(super) known: Arc<SchemaVerdicts>,
     /// Its place in the order.
-    first: Option<Seq>,
+    pub(super) first: Option<Seq>,
 }
 
 /// All that the selection picks.

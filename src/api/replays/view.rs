@@ -236,15 +236,15 @@ pub(super) struct DryRunView {
     by_failure_class: BTreeMap<&'static str, u32>,
     /// Items by what is done with them: `replay` goes back to the queue, `redrive` is made anew.
     by_action: BTreeMap<&'static str, u32>,
-    /// What the selection picks and the plan would leave alone. A task that is superseded in its session, or whose
-    /// payload was erased, is found out at its turn.
+    /// What the selection picks and the plan would not have as an item.
     skipped: Vec<SkippedView>,
     /// Picked tasks that may have run and are not idempotent: among the items with `include_ambiguous`, else left
     /// alone.
     ambiguous: u32,
     /// The first items.
     sample: Vec<SampleView>,
-    /// Items that the plan would leave alone at their turn, by reason, as their payloads and today's schemas stand.
+    /// Items that the plan would leave alone at their turn, by reason, as their sessions, their payloads and today's
+    /// schemas stand. A payload that was erased is found out only then, where payloads are not looked at.
     would_skip: Vec<SkippedView>,
     /// What today's schemas say of the patched payloads, where there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
