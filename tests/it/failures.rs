@@ -269,3 +269,26 @@ async fn r_rec_3_explain_does_not_advise_to_redrive_what_a_newer_task_of_its_ses
     let unblock = told["unblock"].to_string();
     assert!(unblock.contains(&newer) && !unblock.contains("reach tasks redrive"), "{told}");
 }
+
+#[tokio::test]
+async fn a_dry_run_counts_by_code_the_most_frequent_first_and_only_for_those_who_may_read() {
+    let world = World::start().await;
+    world.dev.register("f-1", "text.count").await;
+    for n in 0..24 {
+        // The first code is that of three, every other one of a single task.
+        let code = if n < 3 { "smtp-down".to_owned() } else { format!("code-{n}") };
+        dead_letter(&world.dev, json!({}), [&code, &code]).await;
+    }
+    let body = json!({"select": {"state": ["dead-letter"]}, "dry_run": true});
+    let found = world.dev.post("/v1/replays", body.clone()).await.json();
+    let codes = found["by_failure_code"].as_object().unwrap();
+    assert_eq!(
+        (codes.len(), &codes["smtp-down"], &found["other_failure_codes"]),
+        (20, &json!(3), &json!(2)),
+        "{found}"
+    );
+    let told: u64 = codes.values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(told + 2, found["total"].as_u64().unwrap(), "{found}");
+    let blind = world.somebody(json!({"scopes": ["operate"]})).await.post("/v1/replays", body).await.json();
+    assert_eq!((&blind["total"], &blind["by_failure_code"]), (&json!(24), &Value::Null), "{blind}");
+}

@@ -76,7 +76,9 @@ async fn a_plan_puts_many_payloads_right_and_leaves_alone_with_a_reason_what_it_
     let found = world.dev.post("/v1/replays", dry.clone()).await.json();
     for (pointer, value) in [
         ("/total", json!(3)),
-        ("/payload_patch", json!({"accepted": 1, "refused": 2})),
+        ("/would_act_on", json!(1)),
+        ("/payload_patch/accepted", json!(1)),
+        ("/payload_patch/refused", json!(2)),
         (
             "/would_skip",
             json!([{"reason": "payload-not-inline", "count": 1}, {"reason": "payload-too-large", "count": 1}]),
@@ -92,6 +94,8 @@ async fn a_plan_puts_many_payloads_right_and_leaves_alone_with_a_reason_what_it_
         blind["sample"][0]["payload"].is_null() && blind["total"] == 3,
         "who may not read payloads sees none: {blind}"
     );
+
+    assert_eq!(found["payload_patch"]["in_no_payload"], json!([]), "{found}");
 
     let (path, view) = planned(&world.dev, order.clone()).await;
     assert_eq!(view["payload_patch"], order["payload_patch"], "{view}");
@@ -300,4 +304,36 @@ async fn nothing_that_payloads_hold_is_told_to_a_token_that_may_not_read_them() 
     }
     assert!(world.dev.get(&paused).await.text.contains("secret"), "who may read sees the patch");
     assert_ne!(id, other);
+}
+
+#[tokio::test]
+async fn a_patch_that_names_what_no_payload_has_is_told_so_with_what_was_meant() {
+    let world = World::start().await;
+    worker(&world.dev, &["n"]).await;
+    failed_with(&world.dev, json!({"n": 1, "to": {"host": "old"}}), "x").await;
+    failed_with(&world.dev, json!({"n": 2, "to": {"host": "old", "port": 25}}), "x").await;
+    let mut dry = patching(json!({"to": {"hsot": "new", "port": 26}, "xy/z": null, "money": {"z": 1}}));
+    dry["dry_run"] = json!(true);
+    let found = world.dev.post("/v1/replays", dry.clone()).await.json();
+    let told = json!([
+        {"pointer": "/payload_patch/money", "suggestions": []},
+        {"pointer": "/payload_patch/to/hsot", "suggestions": ["host"]},
+        {"pointer": "/payload_patch/xy~1z", "suggestions": []},
+    ]);
+    assert_eq!(found["payload_patch"]["in_no_payload"], told, "{found}");
+    assert_eq!(found["payload_patch"]["looked_at"], 2, "{found}");
+    let blind = world.somebody(json!({"scopes": ["operate"]})).await.post("/v1/replays", dry).await.json();
+    assert_eq!(blind["payload_patch"], json!({"accepted": 2, "refused": 0}), "who may not read payloads: {blind}");
+}
+
+#[tokio::test]
+async fn a_dry_run_of_what_would_all_be_left_alone_acts_on_nothing() {
+    let world = World::start().await;
+    worker(&world.dev, &["n"]).await;
+    failed_with(&world.dev, json!({"n": 1}), "x").await;
+    let mut dry = patching(json!({"n": "no number"}));
+    dry["dry_run"] = json!(true);
+    let found = world.dev.post("/v1/replays", dry).await.json();
+    assert_eq!((&found["total"], &found["would_act_on"]), (&json!(1), &json!(0)), "{found}");
+    assert_eq!(found["would_skip"], json!([{"reason": "not-accepted", "count": 1}]), "{found}");
 }

@@ -4,9 +4,11 @@
 //! then on it is the ledger's; the planner of recovery gives each item its turn.
 
 mod body;
+mod codes;
 mod fit;
 mod hints;
 mod items;
+mod members;
 pub(in crate::api) mod patches;
 mod plan;
 mod redrive;

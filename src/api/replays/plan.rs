@@ -27,10 +27,11 @@ use crate::ledger::store::BodyKey;
 use crate::recovery::list::{Amendments, encode_amending};
 
 use super::body::{Order, PlanBody};
+use super::codes::Codes;
 use super::hints::{Hint, hints, open_breakers, overlaps};
-use super::select::{self, Selection};
+use super::select::{self, OfAttempts, Selection};
 use super::view::{DryRunView, Looked, LookedAt, ReplayView};
-use super::{fit, sample, visible};
+use super::{fit, members, sample, visible};
 
 /// Plans a replay: everything that the selection picks and that can be replayed or redriven, at a rate.
 ///
@@ -66,7 +67,9 @@ pub(super) async fn plan_replay(
     let filter = Filter { namespace: caller.namespace.clone(), select: order.select.clone() };
     // Until all that costs as much as the selection is done.
     let turn = Arc::new(app.selections.take(&caller.namespace).await?);
-    let selection = select::select((&app, &turn), filter, order.word).await?;
+    let reads = body.dry_run && caller.require(Scope::Read).is_ok();
+    let of_attempts = if reads { OfAttempts::Read } else { OfAttempts::Unread };
+    let selection = select::select((&app, &turn), filter, (order.word, of_attempts)).await?;
     let fits = fit::fits(&app, (&caller.namespace, &turn), &selection.items, order.patch.as_ref()).await?;
     if body.dry_run {
         let looked = Looked {
@@ -74,6 +77,8 @@ pub(super) async fn plan_replay(
             open_breakers: open_breakers(&app, &caller, &selection).await?,
             hints: hints(&app, &caller, &order.select, &selection).await?,
             sample: sample::of(&app, &caller, (&selection.items, &fits), order.patch.as_ref()).await?,
+            members: members::of(&app, &caller, &selection.items, order.patch.as_ref()).await?,
+            codes: reads.then(|| Codes::of(selection.items.iter().filter_map(|found| found.code.as_deref()))),
             fits,
         };
         drop(turn);

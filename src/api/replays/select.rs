@@ -11,16 +11,16 @@ use crate::api::App;
 use crate::api::error::ApiResult;
 use crate::api::list::{Filter, LOOK_FINISHED, LOOK_LIVE};
 use crate::ledger::ids::{Capability, ReachId, Seq, SessionId};
-use crate::ledger::last_failure::Trail;
+use crate::ledger::last_failure::{LastFailure, Trail};
 use crate::ledger::machine::State;
 use crate::ledger::machine::decision::Rejection;
 use crate::ledger::machine::replay::{ItemAction, MAX_ITEMS, MayHaveRun, Skip};
-use crate::ledger::machine::task::spec::SchemaVerdicts;
+use crate::ledger::machine::task::spec::{SchemaVerdicts, Text};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{FailureClass, Task};
 use crate::ledger::time::Timestamp;
 use crate::recovery::list::{PlanItem, group_of};
-use crate::recovery::select::{Pick, judge};
+use crate::recovery::select::{Pick, hides_a_failure, judge};
 
 use super::fit::{Held, Shared};
 use super::span;
@@ -33,6 +33,8 @@ pub(super) struct Found {
     pub(super) action: ItemAction,
     pub(super) state: StatusKind,
     pub(super) class: Option<FailureClass>,
+    /// The code of its failure: that of its last attempt, where its end hides one and it was asked for.
+    pub(super) code: Option<Text>,
     pub(super) capability: Capability,
     pub(super) session: Option<SessionId>,
     pub(super) submitted_at: Timestamp,
@@ -83,6 +85,7 @@ impl Selection {
 struct Making {
     filter: Filter,
     word: MayHaveRun,
+    of_attempts: OfAttempts,
     found: BTreeMap<ReachId, Found>,
     skipped: BTreeMap<Skip, u32>,
     unknown: Vec<ReachId>,
@@ -103,6 +106,24 @@ struct Early {
 struct Seen {
     verdict: Result<Found, Skip>,
     may_have_run: bool,
+    /// Where the failure lies that its end hides.
+    trail: Trail,
+}
+
+impl Seen {
+    /// Of one that was made anew already.
+    fn redriven() -> Self {
+        Self { verdict: Err(Skip::AlreadyRedriven), may_have_run: false, trail: Trail::default() }
+    }
+}
+
+/// Is it to be said with which codes the attempts failed? They are read one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OfAttempts {
+    /// No: a plan acts whatever failed.
+    Unread,
+    /// Yes.
+    Read,
 }
 
 fn seen(task: &Task, word: MayHaveRun) -> Seen {
@@ -111,6 +132,7 @@ fn seen(task: &Task, word: MayHaveRun) -> Seen {
         action,
         state: task.status.kind(),
         class: task.failure.as_ref().map(|failure| failure.class),
+        code: task.failure.as_ref().map(|failure| failure.code.clone()),
         capability: task.spec.capability.clone(),
         session: task.spec.session.clone(),
         submitted_at: task.submitted_at,
@@ -118,16 +140,21 @@ fn seen(task: &Task, word: MayHaveRun) -> Seen {
         known: Arc::new(task.schemas.clone()),
         first: task.seqs.first().copied(),
     });
-    Seen { verdict, may_have_run: judge(task, MayHaveRun::Skip) == Err(Skip::MayHaveRun) }
+    let may_have_run = judge(task, MayHaveRun::Skip) == Err(Skip::MayHaveRun);
+    Seen { verdict, may_have_run, trail: if hides_a_failure(task) { Trail::of(task) } else { Trail::default() } }
 }
 
 /// Looks for all that the filter picks, in a turn of its namespace.
 ///
 /// # Errors
 /// 422 `replay-too-large` as soon as there are too many.
-pub(super) async fn select((app, _turn): (&App, &Turn), filter: Filter, word: MayHaveRun) -> ApiResult<Selection> {
+pub(super) async fn select(
+    (app, _turn): (&App, &Turn),
+    filter: Filter,
+    (word, of_attempts): (MayHaveRun, OfAttempts),
+) -> ApiResult<Selection> {
     let position = app.ledger.published().seq;
-    let mut making = Making::new(filter, word);
+    let mut making = Making { of_attempts, ..Making::new(filter, word) };
     if making.filter.select.tasks.is_empty() {
         making.look_at_live(app).await?;
         making.look_at_rows(app).await?;
@@ -143,7 +170,18 @@ pub(super) async fn select((app, _turn): (&App, &Turn), filter: Filter, word: Ma
 impl Making {
     fn new(filter: Filter, word: MayHaveRun) -> Self {
         let (found, skipped, early) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { filter, word, found, skipped, unknown: Vec::new(), ambiguous: 0, known: Shared::default(), early }
+        let of_attempts = OfAttempts::Unread;
+        Self {
+            filter,
+            word,
+            of_attempts,
+            found,
+            skipped,
+            unknown: Vec::new(),
+            ambiguous: 0,
+            known: Shared::default(),
+            early,
+        }
     }
 
     fn put(&mut self, id: ReachId, seen: Seen) -> ApiResult<()> {
@@ -191,14 +229,14 @@ impl Making {
         loop {
             let (filter, word) = (self.filter.clone(), self.word);
             let page = app.ledger.ask(move |state| live(state, &filter, word, from)).await?;
-            for (id, seen) in page.seen {
+            for (id, seen) in self.with_codes(app, page.seen).await? {
                 self.put_live(id, seen)?;
             }
             let trails = page.asked.iter().map(|(task, _)| Trail::of(task)).collect();
             let last = app.ledger.last_failures(trails).await?;
             for ((task, seen), last) in page.asked.into_iter().zip(last) {
                 if self.filter.select.fits_failures(&task, last.as_ref().map(|last| &last.failure)) {
-                    self.put_live(task.id(), seen)?;
+                    self.put_live(task.id(), coded(seen, last))?;
                 }
             }
             match page.looked_to {
@@ -255,18 +293,37 @@ impl Making {
         Ok(())
     }
 
+    /// The same, with the codes of attempts if they are asked for.
+    async fn with_codes(&self, app: &App, seen: Vec<(ReachId, Seen)>) -> ApiResult<Vec<(ReachId, Seen)>> {
+        if self.of_attempts == OfAttempts::Unread {
+            return Ok(seen);
+        }
+        let trail = |seen: &Seen| if seen.verdict.is_ok() { seen.trail.clone() } else { Trail::default() };
+        let trails = seen.iter().map(|(_, seen)| trail(seen)).collect();
+        let last = app.ledger.last_failures(trails).await?;
+        Ok(seen.into_iter().zip(last).map(|((id, seen), last)| (id, coded(seen, last))).collect())
+    }
+
     /// Tasks of which some may have been made anew already.
     async fn look_at_ended(&mut self, app: &App, tasks: Vec<Task>) -> ApiResult<()> {
         let kin = app.ledger.kin_of(&tasks).await?;
-        for (task, kin) in tasks.into_iter().zip(kin) {
-            let mut seen = seen(&task, self.word);
-            if kin.redriven_as.is_some() {
-                seen = Seen { verdict: Err(Skip::AlreadyRedriven), may_have_run: false };
-            }
-            self.put(task.id(), seen)?;
+        let seen = tasks.iter().zip(kin).map(|(task, kin)| match kin.redriven_as {
+            Some(_) => (task.id(), Seen::redriven()),
+            None => (task.id(), seen(task, self.word)),
+        });
+        for (id, seen) in self.with_codes(app, seen.collect()).await? {
+            self.put(id, seen)?;
         }
         Ok(())
     }
+}
+
+/// With the code of its last attempt that failed, if there is one.
+fn coded(mut seen: Seen, last: Option<LastFailure>) -> Seen {
+    if let (Ok(found), Some(last)) = (&mut seen.verdict, last) {
+        found.code = Some(last.failure.code);
+    }
+    seen
 }
 
 /// Some tasks in memory, and how far was looked: `None` when nothing is left.
@@ -280,7 +337,7 @@ struct Page {
 fn live(state: &State, filter: &Filter, word: MayHaveRun, from: Bound<ReachId>) -> Page {
     let mut page = Page { seen: Vec::new(), asked: Vec::new(), looked_to: None };
     let as_seen = |task: &Task| match state.redriven_as(task.id()) {
-        Some(_) => Seen { verdict: Err(Skip::AlreadyRedriven), may_have_run: false },
+        Some(_) => Seen::redriven(),
         None => seen(task, word),
     };
     for (looked, (id, task)) in state.tasks().range((from, Bound::Unbounded)).enumerate() {
@@ -310,7 +367,7 @@ mod tests {
         let mut making = Making::new(filter, MayHaveRun::Skip);
         let ended = contract::task(1, 0);
         let id = ended.id();
-        let held = Seen { verdict: Err(Skip::HeldElsewhere), may_have_run: false };
+        let held = Seen { verdict: Err(Skip::HeldElsewhere), may_have_run: false, trail: Trail::default() };
         making.put_live(id, held).unwrap();
         assert_eq!(making.skipped, [(Skip::HeldElsewhere, 1)].into());
         making.put(id, seen(&ended, MayHaveRun::Skip)).unwrap();
@@ -320,7 +377,8 @@ mod tests {
         let item = Seen { may_have_run: true, ..seen(&ended, MayHaveRun::Include) };
         making.put_live(id, item).unwrap();
         assert_eq!((making.found.len(), making.ambiguous), (1, 1));
-        making.put(id, Seen { verdict: Err(Skip::NotApplicable), may_have_run: false }).unwrap();
+        let gone = Seen { verdict: Err(Skip::NotApplicable), may_have_run: false, trail: Trail::default() };
+        making.put(id, gone).unwrap();
         assert_eq!((making.found.len(), making.ambiguous), (0, 0));
         assert_eq!(making.skipped, [(Skip::NotApplicable, 1)].into());
     }

@@ -14,8 +14,10 @@ use crate::ledger::machine::replay::{ItemAction, ItemOutcome, MayHaveRun, Replay
 use crate::recovery::plans::Waiting;
 
 use super::body::Order;
+use super::codes::Codes;
 use super::fit::Fit;
 use super::hints::{Hint, Overlap};
+use super::members::{MemberView, Members};
 use super::sample::{SampleView, raw};
 use super::select::Selection;
 
@@ -212,12 +214,22 @@ struct PatchView {
     accepted: u32,
     /// Items that would be left alone; `would_skip` says why.
     refused: u32,
+    /// What the patch names and no payload has, so that it would be added to each: for tokens with the scope `read`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    in_no_payload: Option<Vec<MemberView>>,
+    /// Payloads looked at for that: the first ones, at most 1,000 and 16 MiB, and no more when all was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    looked_at: Option<u32>,
 }
 
 /// What was looked up beside the selection.
 pub(super) struct Looked {
     pub(super) fits: Vec<Fit>,
     pub(super) sample: Vec<SampleView>,
+    pub(super) members: Option<Members>,
+    pub(super) codes: Option<Codes>,
     pub(super) open_plans: Vec<Overlap>,
     pub(super) open_breakers: Vec<InTheWay>,
     pub(super) hints: Vec<Hint>,
@@ -230,10 +242,21 @@ pub(super) struct DryRunView {
     dry_run: bool,
     /// Items that the plan would have.
     total: u32,
+    /// Those of them that it would act on, as things stand: all but `would_skip`.
+    would_act_on: u32,
     /// Items by the state of their task.
     by_state: BTreeMap<&'static str, u32>,
     /// Items by the class of their task's last failure.
     by_failure_class: BTreeMap<&'static str, u32>,
+    /// Items by the code with which their last attempt failed, or their task, of the 20 most frequent: for tokens with the
+    /// scope `read`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    by_failure_code: Option<BTreeMap<String, u32>>,
+    /// Items of all other codes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    other_failure_codes: Option<u32>,
     /// Items by what is done with them: `replay` goes back to the queue, `redrive` is made anew.
     by_action: BTreeMap<&'static str, u32>,
     /// What the selection picks and the plan would not have as an item.
@@ -285,9 +308,15 @@ impl DryRunView {
         let total = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let skipped = selection.skipped.iter();
         let would_skip = counted(looked.fits.iter().filter_map(Fit::skip).map(Skip::name));
+        let would_act_on = total.saturating_sub(would_skip.values().sum());
+        let (by_failure_code, other_failure_codes) = looked.codes.map(|codes| (codes.named, codes.others)).unzip();
+        let (in_no_payload, looked_at) = looked.members.map(|members| (members.absent, members.looked_at)).unzip();
         Self {
             dry_run: true,
             total,
+            would_act_on,
+            by_failure_code,
+            other_failure_codes,
             by_state: counted(items.iter().map(|found| found.state.name())),
             by_failure_class: counted(items.iter().filter_map(|found| found.class).map(|class| class.name())),
             by_action: counted(items.iter().map(|found| action(found.action))),
@@ -295,9 +324,11 @@ impl DryRunView {
             ambiguous: selection.ambiguous,
             sample: looked.sample,
             would_skip: would_skip.iter().map(|(reason, count)| SkippedView { reason, count: *count }).collect(),
-            payload_patch: order.patch.is_some().then(|| {
-                let refused = would_skip.values().sum();
-                PatchView { accepted: total.saturating_sub(refused), refused }
+            payload_patch: order.patch.is_some().then(|| PatchView {
+                accepted: would_act_on,
+                refused: would_skip.values().sum(),
+                in_no_payload,
+                looked_at,
             }),
             open_plans: looked.open_plans,
             hints: looked.hints,

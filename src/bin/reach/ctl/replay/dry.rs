@@ -59,6 +59,8 @@ pub(super) fn show(answer: &Value, start: &str) {
     output::data("");
     if total == 0 {
         output::data("nothing was done, and a plan of this would do nothing");
+    } else if acted_on(answer, total) == 0 {
+        output::data("nothing was done, and a plan of this would leave all of it alone");
     } else {
         output::data("nothing was done; this starts it:\n");
         // Never cut: it is there to be pasted.
@@ -94,11 +96,46 @@ fn row(item: &Value) -> Vec<String> {
     row
 }
 
+/// How many of those that it would have a plan would act on, as things stand.
+fn acted_on(answer: &Value, total: u64) -> u64 {
+    answer.get("would_act_on").and_then(Value::as_u64).unwrap_or(total)
+}
+
+/// The codes, the most frequent first, and how many items have others.
+fn codes(answer: &Value) -> String {
+    let mut codes = counts(answer.get("by_failure_code"));
+    codes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let others = answer.get("other_failure_codes").and_then(Value::as_u64).filter(|others| *others > 0);
+    codes.extend(others.map(|others| ("with other codes".to_owned(), others)));
+    told(&codes)
+}
+
+/// What the patch names and no payload has, a line each.
+fn in_no_payload(patch: &Value) -> Vec<String> {
+    let looked_at = field(patch, "/looked_at");
+    let absent = patch.get("in_no_payload").and_then(Value::as_array).into_iter().flatten();
+    let line = |member: &Value| {
+        let pointer = field(member, "/pointer");
+        let name = pointer.strip_prefix("/payload_patch").unwrap_or(&pointer);
+        let meant = member.pointer("/suggestions/0").and_then(Value::as_str);
+        let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        format!("{name}: none of the {looked_at} payloads looked at has it{meant}")
+    };
+    absent.map(line).collect()
+}
+
 fn facts(answer: &Value, total: u64) -> Vec<(String, String)> {
-    let mut rows = vec![("would act on".to_owned(), format!("{total} {}", if total == 1 { "task" } else { "tasks" }))];
+    let (acts, noun) = (acted_on(answer, total), if total == 1 { "task" } else { "tasks" });
+    let acts = if acts == total { format!("{total} {noun}") } else { format!("{acts} of {total} {noun}") };
+    let mut rows = vec![("would act on".to_owned(), acts)];
     let mut put = |name: &str, text: String| rows.push((name.to_owned(), text));
-    for (name, key) in [("by state", "by_state"), ("by failure", "by_failure_class"), ("by action", "by_action")] {
-        let told = told(&counts(answer.get(key)));
+    let counted = |key: &str| told(&counts(answer.get(key)));
+    for (name, told) in [
+        ("by state", counted("by_state")),
+        ("by failure", counted("by_failure_class")),
+        ("by code", codes(answer)),
+        ("by action", counted("by_action")),
+    ] {
         if !told.is_empty() {
             put(name, told);
         }
@@ -125,6 +162,7 @@ fn facts(answer: &Value, total: u64) -> Vec<(String, String)> {
     if let Some(patch) = answer.get("payload_patch") {
         let (accepted, refused) = (field(patch, "/accepted"), field(patch, "/refused"));
         put("patched", format!("{accepted} accepted by today's schemas, {refused} left alone"));
+        in_no_payload(patch).into_iter().for_each(|line| put("in no payload", line));
     }
     for plan in answer.get("open_plans").and_then(Value::as_array).into_iter().flatten() {
         let shared = field(plan, "/shared");
@@ -164,6 +202,28 @@ mod tests {
         let sample = json!({"reach_id": "reach_a", "payload": {"n": 1}, "payload_patched": {"n": 2}, "refused": "no"});
         let lines = ["", "reach_a", "  before   {\"n\":1}", "  after    {\"n\":2}", "  refused  no"];
         assert_eq!(patched(&[sample, json!({"reach_id": "reach_b"})]), lines);
+    }
+
+    #[test]
+    fn what_is_left_alone_is_not_acted_on_and_a_member_that_no_payload_has_is_told() {
+        let answer = json!({
+            "total": 3, "would_act_on": 1, "by_failure_code": {"a-code": 1, "smtp-down": 7}, "other_failure_codes": 2,
+            "payload_patch": {"accepted": 1, "refused": 2, "looked_at": 3, "in_no_payload": [
+                {"pointer": "/payload_patch/to/hsot", "suggestions": ["host"]},
+                {"pointer": "/payload_patch/new", "suggestions": []},
+            ]},
+        });
+        let said: Vec<String> = facts(&answer, 3).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        for line in [
+            "would act on: 1 of 3 tasks",
+            "by code: 7 smtp-down, 1 a-code, 2 with other codes",
+            "in no payload: /to/hsot: none of the 3 payloads looked at has it; did you mean host?",
+            "in no payload: /new: none of the 3 payloads looked at has it",
+        ] {
+            assert!(said.contains(&line.to_owned()), "{line}: {said:?}");
+        }
+        assert_eq!(acted_on(&json!({"would_act_on": 0}), 3), 0);
+        assert_eq!(acted_on(&json!({}), 3), 3, "an older hub does not say it");
     }
 
     #[test]
