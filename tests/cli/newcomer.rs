@@ -74,6 +74,46 @@ fn a_namespace_where_nothing_ever_was_is_told_with_the_one_that_was_meant() {
 }
 
 #[test]
+fn a_misspelt_namespace_is_told_wherever_something_is_looked_for_in_vain() {
+    let (hub, _folder) = hub();
+    hub.register("a-1", "a.b");
+    let told = "nothing was ever in the namespace dve: did you mean dev?";
+    let task = text(&hub.json(&["submit", "a.b", "--payload", "1"]), "reach_id");
+    for (args, exit) in [
+        (["events"].as_slice(), 0),
+        (&["replay", "plan", "--state", "failed", "--dry-run"], 0),
+        (&["replay", "plan", "--state", "failed", "--reason", "r"], 3),
+        (&["submit", "a.b", "--payload", "1"], 3),
+        (&["explain", "a.b"], 3),
+        (&["explain", &task], 3),
+        (&["agents", "drain", "a-1"], 3),
+        // Here the namespace comes to be, so that it is told only once.
+        (&["submit", "a.b", "--payload", "1", "--wait-for-agent"], 0),
+    ] {
+        let misspelt = hub.reach(&[args, &["--namespace", "dve"]].concat());
+        let said = stderr(&misspelt);
+        assert!(code(&misspelt) == exit && said.contains(told), "{args:?}: {said}");
+        let right = hub.reach(args);
+        assert!(!stderr(&right).contains("nothing was ever"), "{args:?}: {}", stderr(&right));
+    }
+    assert!(!stderr(&hub.reach(&["explain", "a.c", "--namespace", "dve"])).contains("nothing was ever"));
+    // A script reads one JSON document from stderr.
+    let refused = hub.reach(&["submit", "x.y", "--namespace", "dvv", "--output", "json"]);
+    assert!(serde_json::from_str::<serde_json::Value>(&stderr(&refused)).is_ok(), "{}", stderr(&refused));
+}
+
+#[test]
+fn rules_of_a_capability_that_nobody_offers_come_with_the_one_that_was_meant() {
+    let (hub, _folder) = hub();
+    hub.register("a-1", "ocr.read");
+    let set = |name: &str| ["policies", "capability", name, "--slow-reach", "wait", "--reason", "r"].map(str::to_owned);
+    let asked = |name: &str| hub.reach(&set(name).each_ref().map(String::as_str));
+    let slip = stderr(&asked("ocr.raed"));
+    assert!(slip.contains("warning: nobody offers ocr.raed now; did you mean ocr.read?"), "{slip}");
+    assert!(!stderr(&asked("ocr.read")).contains("warning"));
+}
+
+#[test]
 fn a_usage_line_asks_for_what_is_missing_and_not_for_what_the_environment_says() {
     let variables = [("REACH_URL", "http://127.0.0.1:1"), ("REACH_TOKEN", TOKEN), ("REACH_NAMESPACE", "acme")];
     for args in [["tasks", "show"].as_slice(), &["tasks", "list", "--sate", "queued"], &["agents", "breaker", "a-1"]] {

@@ -15,6 +15,7 @@ use crate::ledger::machine::task::spec::Idempotence;
 
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Bearer, Caller, Json, NoQuery};
+use super::near::near;
 use super::submission::{Faults, SlowBody, slow_reach};
 use super::wire::{ReceiptBody, why};
 use super::{App, render};
@@ -179,6 +180,12 @@ struct CapabilityHolding {
     /// Null when it has none of its own.
     #[schema(value_type = Option<Object>)]
     rules: Option<serde_json::Value>,
+    /// Does anybody offer it? Rules may come before the first agent, or stand under a misspelt name.
+    registered: bool,
+    /// If nobody does: names that may have been meant, of those that this token may call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    suggestions: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<ReceiptBody>,
 }
@@ -211,10 +218,13 @@ async fn replace_capability(
     let shown = rules.as_ref().map(render::rules);
     let command = Command::SetCapabilityPolicy { capability: capability.clone(), rules, reason };
     let released = app.ledger.propose(caller.proposal(command)).await?;
+    let registered = app.ledger.published().catalog.of(&caller.namespace, &capability).is_some();
     Ok(Json(CapabilityHolding {
         namespace: caller.namespace.to_string(),
         capability: capability.to_string(),
         rules: shown,
+        registered,
+        suggestions: if registered { Vec::new() } else { near(&app, &caller, &capability).shown },
         receipt: released.receipt.map(Into::into),
     }))
 }

@@ -39,7 +39,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use client::{Client, Connect};
 use ctl::Context;
-use exit::{Failure, Outcome};
+use exit::{Code, Failure, Outcome};
 use output::{Chatter, Format};
 
 /// What is made on one thread and freed on another is most of a hub's work (docs/decisions, "allocator").
@@ -177,6 +177,15 @@ fn run(cli: Cli) -> Outcome {
 }
 
 async fn converse(context: &Context, talk: Talk) -> Outcome {
+    let outcome = asked(context, talk).await;
+    // What is not there may be in the namespace that was meant.
+    if outcome.as_ref().is_err_and(|failure| failure.code() == Code::NotFound) {
+        context.hint_unused().await;
+    }
+    outcome
+}
+
+async fn asked(context: &Context, talk: Talk) -> Outcome {
     match talk {
         Talk::Smoke(smoke) => smoke::run(context, &smoke).await,
         Talk::Status(status) => ctl::status::run(context, &status).await,

@@ -49,14 +49,20 @@ pub(crate) async fn run(context: &Context, events: &Events) -> Outcome {
     let mut feed = Feed::after(after);
     let most = events.limit.unwrap_or(usize::MAX);
     let (mut looked, mut shown, mut since) = (0, 0, None);
-    let mut day = String::new();
+    let (mut day, mut is_used) = (String::new(), false);
     while shown < most {
         let wait = if events.follow { WAIT } else { Duration::ZERO };
         let page = feed.next(&context.client, wait).await?;
+        if page.is_empty() && !is_used {
+            is_used = true;
+            context.note_unused().await;
+        }
         if page.is_empty() && !events.follow {
             break;
         }
         looked += page.len();
+        // Events of the hub are in every namespace.
+        is_used |= page.iter().any(|event| field(event, "/namespace") != "-");
         since = since.or_else(|| page.first().map(|event| field(event, "/at")));
         for event in page.iter().filter(|event| events.wants(event)).take(most - shown) {
             shown += 1;

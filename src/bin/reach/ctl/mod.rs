@@ -71,10 +71,24 @@ impl Context {
         if more == More::Yes {
             output::note(MORE);
         }
-        if listed == 0
+        if listed == 0 {
+            self.note_unused().await;
+        }
+    }
+
+    /// Says so where nothing was found because nothing ever was in the namespace.
+    async fn note_unused(&self) {
+        if self.chatter == Chatter::Normal
             && let Some(told) = unused::of_empty_list(&self.client).await
         {
             output::note(&told);
+        }
+    }
+
+    /// The same beside a refusal, of which a script reads the whole of stderr.
+    pub(crate) async fn hint_unused(&self) {
+        if self.format == Format::Table {
+            self.note_unused().await;
         }
     }
 

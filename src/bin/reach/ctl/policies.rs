@@ -76,6 +76,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
                 output::json(&set);
                 return Ok(());
             }
+            unoffered(&set).iter().for_each(|told| context.hint(told));
             context.client.get(&path, &[]).await?
         }
     };
@@ -95,6 +96,16 @@ pub(crate) async fn run(context: &Context, command: Command) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// That nobody offers what has rules now, and what may have been meant.
+fn unoffered(set: &Value) -> Option<String> {
+    if set.get("registered") != Some(&Value::Bool(false)) {
+        return None;
+    }
+    let near = output::field(set, "/suggestions");
+    let meant = if near == "-" { String::new() } else { format!("; did you mean {near}?") };
+    Some(format!("warning: nobody offers {} now{meant}", output::field(set, "/capability")))
 }
 
 /// Rules as they are, but for those that are named.

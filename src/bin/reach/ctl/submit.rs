@@ -123,6 +123,10 @@ pub(crate) async fn run(context: &Context, submit: Submit) -> Outcome {
     if let Some(key) = &submit.idempotency_key {
         request = request.header("Idempotency-Key", key);
     }
+    // It will be taken, and its namespace be there from then on: a misspelt one has to be told before.
+    if submit.wait_for_agent {
+        context.hint_unused().await;
+    }
     let Some(wait) = submit.wait else {
         let answer = submitted(context, request).await?;
         context.print_object(&answer);
@@ -219,7 +223,11 @@ async fn batch(context: &Context, file: &Path, key: Option<&str>) -> Outcome {
     }
     let bytes = accepted(request).await?.bytes().await.map_err(unreachable)?;
     bar.finish_and_clear();
-    report(context, &parsed(&bytes)?)
+    let told = report(context, &parsed(&bytes)?);
+    if told.is_err() {
+        context.hint_unused().await;
+    }
+    told
 }
 
 fn report(context: &Context, answer: &Value) -> Outcome {

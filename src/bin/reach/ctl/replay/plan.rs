@@ -118,6 +118,9 @@ pub(super) async fn run(context: &Context, plan: &Plan) -> Outcome {
                 dry::show(&answer, &start);
             }
         }
+        if answer.get("total").and_then(Value::as_u64) == Some(0) {
+            context.note_unused().await;
+        }
         return Ok(());
     }
     show(context, &answer);
