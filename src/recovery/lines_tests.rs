@@ -1,6 +1,6 @@
 //! Plans beside each other, beside what waits and what is full, over a real state: who waits for whom, and who does not.
 
-use crate::ledger::ids::{Capability, ReachId, ReplayId};
+use crate::ledger::ids::{Capability, ReachId, ReplayId, SessionId};
 use crate::ledger::machine::agent::Declaration;
 use crate::ledger::machine::command::{Command, Proposal};
 use crate::ledger::machine::event::EventBody;
@@ -330,4 +330,26 @@ fn r_rec_3_a_late_result_of_a_newer_one_frees_the_line_behind_an_orphan_that_is_
     pass(&mut world, 6_000);
     assert_eq!(kind(&world, tasks[2]), StatusKind::Dispatched);
     assert!(world.state.held(tasks[0]).is_some());
+}
+
+#[test]
+fn r_rec_2_asking_about_held_orphans_takes_no_replay_its_token() {
+    let mut world = World::new();
+    world.register("a", declaration(200));
+    for n in 0..80 {
+        // Two of each session: somebody stands behind each first.
+        world.submit(|spec| {
+            spec.session = Some(SessionId::new(&format!("s{}", n % 40)).unwrap());
+            spec.orphan = OrphanPolicy::Hold;
+        });
+    }
+    let free: Vec<ReachId> = (0..30).map(|_| world.submit(|spec| spec.orphan = OrphanPolicy::Replay)).collect();
+    for task in world.cycle() {
+        world.ack(task.task);
+    }
+    world.lose("a");
+    (0..20).for_each(|_| pass(&mut world, 50));
+    let sent = free.iter().filter(|task| kind(&world, **task) == StatusKind::Queued).count();
+    assert!((20..=25).contains(&sent), "20 a second and the burst: {sent}");
+    assert_eq!(world.refusals.len(), 40, "and every first was asked about");
 }

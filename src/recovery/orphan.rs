@@ -6,7 +6,8 @@
 //! Left alone are tasks with the policy `hold`, those that a newer one of their session has superseded, and for one
 //! heartbeat interval those of an agent that has just returned: it may name them as still held (semantics 5). Orphans of
 //! one session stand in its line, held ones too (R4), but not superseded ones: the session has gone on without them. A
-//! held one is proposed only to learn that; it takes a token all the same. See [`crate::recovery::sessions`].
+//! held one is proposed only to learn that, which sends nothing back and so takes no token. See
+//! [`crate::recovery::sessions`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +22,38 @@ use crate::ledger::time::Timestamp;
 use crate::recovery::pace::Bucket;
 use crate::recovery::sessions::{Ask, Behind, Change, Leave, SessionKey, Sessions, may_be_sent, place_of, session_of};
 
+/// Held orphans of a namespace that are asked about in a second, so that many of them hold up no other work.
+const ASKS_PER_SECOND: u32 = 1_000;
+
 type Orphan = (Timestamp, ReachId);
 
-/// Orphans of one namespace that may be replayed, oldest first.
+/// Orphans of one namespace whose turn has come, oldest first.
 #[derive(Debug)]
 struct Ward {
+    /// Those that may be replayed.
     waiting: BTreeSet<Orphan>,
     bucket: Bucket,
+    /// Those that are held, to be asked whether their sessions have gone on without them.
+    asks: BTreeSet<Orphan>,
+    asking: Bucket,
+}
+
+impl Ward {
+    fn starting(rate: u32, began: Timestamp) -> Self {
+        let asking = Bucket::empty_at(ASKS_PER_SECOND, began);
+        Self { waiting: BTreeSet::new(), bucket: Bucket::empty_at(rate, began), asks: BTreeSet::new(), asking }
+    }
+
+    const fn line_mut(&mut self, leave: Leave) -> &mut BTreeSet<Orphan> {
+        match leave {
+            Leave::Free => &mut self.waiting,
+            Leave::Held(_) => &mut self.asks,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.asks.is_empty()
+    }
 }
 
 /// Where an orphan stands in the index.
@@ -197,9 +223,8 @@ impl Sweep {
         }
         let rate = state.policies().of(&task.namespace).replays_per_second;
         let began = self.began;
-        let ward = self.wards.entry(task.namespace.clone());
-        let ward = ward.or_insert_with(|| Ward { waiting: BTreeSet::new(), bucket: Bucket::empty_at(rate, began) });
-        ward.waiting.insert(orphan);
+        let ward = self.wards.entry(task.namespace.clone()).or_insert_with(|| Ward::starting(rate, began));
+        ward.line_mut(leave(task)).insert(orphan);
     }
 
     fn known(&self, id: ReachId) -> Option<&Known> {
@@ -229,6 +254,7 @@ impl Sweep {
         }
         if let Some(ward) = self.wards.get_mut(&namespace) {
             ward.waiting.remove(&orphan);
+            ward.asks.remove(&orphan);
         }
     }
 
@@ -239,9 +265,9 @@ impl Sweep {
         }
     }
 
-    /// Namespaces in which an orphan waits.
+    /// Namespaces in which an orphan waits, for a replay or for a question.
     pub(super) fn names(&self) -> impl Iterator<Item = &Namespace> {
-        self.wards.iter().filter(|(_, ward)| !ward.waiting.is_empty()).map(|(name, _)| name)
+        self.wards.iter().filter(|(_, ward)| !ward.is_idle()).map(|(name, _)| name)
     }
 
     /// Sets the sweep's own rate in a namespace.
@@ -260,34 +286,46 @@ impl Sweep {
 
     /// The next replay of a namespace, if one waits and the sweep has a token for it.
     pub(super) fn take(&mut self, state: &State, name: &Namespace, now: Timestamp) -> Option<Proposal> {
+        let task = self.first(state, (name, Leave::Free), now)?;
+        let ward = self.wards.get_mut(name)?;
+        ward.bucket.take(now).then(|| self.propose(state, task, now))
+    }
+
+    /// The next question about a held orphan of a namespace, if there is one and it is not the second's last.
+    pub(super) fn ask(&mut self, state: &State, name: &Namespace, now: Timestamp) -> Option<Proposal> {
+        let task = self.first(state, (name, Leave::Held(Ask::Now)), now)?;
+        let ward = self.wards.get_mut(name)?;
+        ward.asking.take(now).then(|| self.propose(state, task, now))
+    }
+
+    /// Whose turn it is. Who is no orphan any more drops out, and whose agent may still speak is put off.
+    fn first<'a>(&mut self, state: &'a State, (name, leave): (&Namespace, Leave), now: Timestamp) -> Option<&'a Task> {
         loop {
-            let ward = self.wards.get_mut(name)?;
-            let orphan = *ward.waiting.first()?;
+            let line = self.wards.get_mut(name)?.line_mut(leave);
+            let orphan = *line.first()?;
             let Some(task) = state.task(orphan.1).filter(|task| stray(state, task).is_some()) else {
                 self.drop_out(state, orphan.1, now);
                 continue;
             };
-            if let Some(until) = grace(state, task).filter(|until| *until > now) {
-                ward.waiting.remove(&orphan);
-                self.put_off(orphan.1, until);
-                continue;
-            }
-            if !ward.bucket.take(now) {
-                return None;
-            }
-            // Out of the index at once: its event, or the refusal, says what became of it.
-            match session_of(task) {
-                Some(key) => self.expect(state, key, orphan.1),
-                None => self.drop_out(state, orphan.1, now),
-            }
-            let command = Command::ReplayTask { task: orphan.1, superseded_by: None };
-            return Some(Proposal::by_hub(Some(name.clone()), command));
+            let Some(until) = grace(state, task).filter(|until| *until > now) else { return Some(task) };
+            line.remove(&orphan);
+            self.put_off(orphan.1, until);
         }
+    }
+
+    fn propose(&mut self, state: &State, task: &Task, now: Timestamp) -> Proposal {
+        // Out of the index at once: its event, or the refusal, says what became of it.
+        match session_of(task) {
+            Some(key) => self.expect(state, key, task.id()),
+            None => self.drop_out(state, task.id(), now),
+        }
+        let command = Command::ReplayTask { task: task.id(), superseded_by: None };
+        Proposal::by_hub(Some(task.namespace.clone()), command)
     }
 
     /// Forgets wards in which nobody waits and whose bucket lacks nothing.
     pub(super) fn forget_full(&mut self, now: Timestamp) {
-        self.wards.retain(|_, ward| !ward.waiting.is_empty() || !ward.bucket.is_full(now));
+        self.wards.retain(|_, ward| !ward.is_idle() || !ward.bucket.is_full(now));
     }
 
     pub(super) fn end_graces(&mut self, state: &State, now: Timestamp) {
@@ -343,21 +381,30 @@ impl Sweep {
         self.wards.get(name).filter(|ward| !ward.waiting.is_empty()).map(|ward| ward.bucket.next_at(now))
     }
 
+    /// When the next question of a namespace may be asked, if there is one.
+    pub(super) fn asks_at(&self, name: &Namespace, now: Timestamp) -> Option<Timestamp> {
+        self.wards.get(name).filter(|ward| !ward.asks.is_empty()).map(|ward| ward.asking.next_at(now))
+    }
+
     /// When the next grace ends.
     pub(super) fn grace_ends_at(&self) -> Option<Timestamp> {
         self.deferred.first().map(|(until, _)| *until)
     }
 }
 
+/// May the sweep bring it back?
+fn leave(task: &Task) -> Leave {
+    match task.spec.orphan {
+        OrphanPolicy::Replay => Leave::Free,
+        OrphanPolicy::Hold => Leave::Held(Ask::IfWaitedFor),
+    }
+}
+
 /// Since when it is an orphan, and whether the sweep may bring it back. One that is superseded stands in no line: its
 /// session has gone on without it.
 fn stray(state: &State, task: &Task) -> Option<(Timestamp, Leave)> {
-    let leave = match task.spec.orphan {
-        OrphanPolicy::Replay => Leave::Free,
-        OrphanPolicy::Hold => Leave::Held(Ask::IfWaitedFor),
-    };
     match task.status {
-        Status::Orphaned { since, .. } if state.held(task.id()).is_none() => Some((since, leave)),
+        Status::Orphaned { since, .. } if state.held(task.id()).is_none() => Some((since, leave(task))),
         Status::Orphaned { .. }
         | Status::AwaitingApproval
         | Status::Scheduled { .. }

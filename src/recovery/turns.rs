@@ -133,6 +133,10 @@ impl Turns {
 
     /// The next proposal of a namespace, if one waits and there is a token for it.
     fn next_of(&mut self, state: &State, name: &Namespace, now: Timestamp) -> Option<Proposal> {
+        // It sends nothing back, so it takes nothing of the pace.
+        if let Some(question) = self.sweep.ask(state, name, now) {
+            return Some(question);
+        }
         let room = if self.pace.has_token(name, now) { Room::Open } else { Room::Shut };
         let mut sources: Vec<Source> = self.plans.of(name).map(Source::Plan).collect();
         sources.insert(0, Source::Sweep);
@@ -166,7 +170,8 @@ impl Turns {
     pub(super) fn next_at(&self, now: Timestamp) -> Option<Timestamp> {
         let of = |name: &Namespace| {
             let own = self.sweep.token_at(name, now).into_iter().chain(self.plans.token_at(name, now)).min();
-            own.map(|own| own.max(self.pace.next_at(name, now)))
+            let own = own.map(|own| own.max(self.pace.next_at(name, now)));
+            own.into_iter().chain(self.sweep.asks_at(name, now)).min()
         };
         self.names().into_iter().filter_map(of).chain(self.sweep.grace_ends_at()).min()
     }
