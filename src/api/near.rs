@@ -3,7 +3,7 @@
 use crate::ledger::ids::Capability;
 
 use super::App;
-use super::error::{ApiError, Code};
+use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, quoted};
 
 /// Suggestions at most.
@@ -71,7 +71,7 @@ pub(super) fn alike<'a>(sent: &str, names: impl IntoIterator<Item = &'a str>) ->
     });
     let near = names.filter_map(|name| {
         let far = edits(sent, name);
-        let is_near = far <= (sent.len().max(name.len()) / 3).max(1) || (far == 2 && letters(sent) == letters(name));
+        let is_near = far <= allowed(sent, name) || (far == 2 && letters(sent) == letters(name));
         (is_near || name.starts_with(sent) || sent.starts_with(name)).then_some((far, name))
     });
     let mut near: Vec<(usize, &str)> = near.collect();
@@ -142,20 +142,36 @@ pub(super) fn near_ones<'a>(sent: &str, names: impl IntoIterator<Item = &'a str>
     near.into_iter().map(|(_, name)| name).collect()
 }
 
+/// Compares names on a thread that may be kept busy: up to [`COMPARED`] letters a name take some milliseconds, for which no
+/// other call and least of all the sequencer should wait.
+///
+/// # Errors
+/// 500 if the thread fails.
+pub(super) async fn aside<T: Send + 'static>(compare: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
+    tokio::task::spawn_blocking(compare).await.map_err(|_| ApiError::internal())
+}
+
+/// Letters that may differ.
+fn allowed(sent: &str, name: &str) -> usize {
+    (sent.len().max(name.len()) / 3).max(1)
+}
+
+/// Do they not differ too much in length alone? Costs nothing, so it may be asked on the sequencer's thread.
+pub(super) fn may_be_near(sent: &str, name: &str) -> bool {
+    // Longer than this no name of ours is, so nothing is near.
+    sent.len() <= LONGEST && sent.len().abs_diff(name.len()) <= allowed(sent, name)
+}
+
 /// How many letters differ, if it is a third at most.
 fn how_near(sent: &str, name: &str) -> Option<usize> {
-    let allowed = (sent.len().max(name.len()) / 3).max(1);
-    // Longer than this no name of ours is, so nothing is near; nor is what differs too much in length alone.
-    let is_possible = sent.len() <= LONGEST && sent.len().abs_diff(name.len()) <= allowed;
-    is_possible.then(|| edits(sent, name)).filter(|far| *far <= allowed)
+    may_be_near(sent, name).then(|| edits(sent, name)).filter(|far| *far <= allowed(sent, name))
 }
 
 /// How far apart two names are, if they are near: at most a third of the letters differ, or they share the domain.
 fn distance(wanted: &str, name: &str) -> Option<usize> {
     let far = edits(wanted, name);
-    let allowed = (wanted.len().max(name.len()) / 3).max(1);
     let same_domain = wanted.split('.').next() == name.split('.').next();
-    (far <= allowed || same_domain).then_some(far)
+    (far <= allowed(wanted, name) || same_domain).then_some(far)
 }
 
 /// Levenshtein distance; ids are ASCII and at most 128 bytes.

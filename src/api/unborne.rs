@@ -4,11 +4,11 @@
 //! in no index by themselves, so the newest tasks are looked through for them, and only where nothing was found. What a
 //! token may not see is only counted (semantics 39).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::ledger::ids::{AgentId, AgentKey, Capability, Namespace, ReachId, kind_of};
+use crate::ledger::ids::{AgentId, AgentKey, BatchId, Capability, Namespace, ReachId, kind_of};
 use crate::ledger::last_failure::{LastFailure, Trail};
 use crate::ledger::machine::State;
 use crate::ledger::machine::access::Scope;
@@ -21,7 +21,7 @@ use super::App;
 use super::error::ApiResult;
 use super::extract::Caller;
 use super::list::{LOOK_FINISHED, LOOK_LIVE};
-use super::near::{Near, near, near_ones, nearest};
+use super::near::{self, Near, may_be_near, near_ones};
 
 /// Looks at tasks in memory, and at rows of ended ones.
 const LIVE_LOOKS: usize = 5;
@@ -34,8 +34,8 @@ const MOST_TOLD: usize = 5;
 const MOST_IDS: usize = 3;
 /// Letters in which a mistyped id differs: two of one moment share their first half.
 const SLIPS: usize = 3;
-/// Agents of a namespace whose names are compared.
-const MOST_AGENTS: usize = 10_000;
+/// Agents of a namespace and their offers that one question looks through for like names.
+const LOOKED_AT: usize = 20_000;
 
 /// A name that nothing bears.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) async fn of(app: &App, caller: &Caller, select: &Select) -> ApiResult
     if let Some(capability) = &select.capability
         && app.ledger.published().catalog.of(&caller.namespace, capability).is_none()
     {
-        all.push(Unborne::new("capability", "no agent offers it", near(app, caller, capability)));
+        all.push(Unborne::new("capability", "no agent offers it", near::near(app, caller, capability)));
     }
     if let Some(named) = &select.agent {
         all.extend(agent(app, caller, named).await?);
@@ -83,13 +83,20 @@ pub(super) async fn of(app: &App, caller: &Caller, select: &Select) -> ApiResult
     };
     // What is there costs its index alone, however often it is asked for.
     let borne = if sought.is_empty() { Borne::default() } else { Borne::gathered(app, caller, &sought).await? };
-    all.extend(unborne_codes(select, &borne));
-    all.extend(unborne_labels(select, &borne));
-    all.extend(select.session.as_ref().map(|session| unborne_session(session.as_str(), &borne)));
-    all.extend(sought.batch.map(|batch| {
+    let select = select.clone();
+    all.extend(near::aside(move || of_tasks(&select, sought.batch, &borne)).await?);
+    Ok(all)
+}
+
+/// The names of tasks that nothing bears.
+fn of_tasks(select: &Select, batch: Option<BatchId>, borne: &Borne) -> Vec<Unborne> {
+    let mut all = unborne_codes(select, borne);
+    all.extend(unborne_labels(select, borne));
+    all.extend(select.session.as_ref().map(|session| unborne_session(session.as_str(), borne)));
+    all.extend(batch.map(|batch| {
         Unborne::new("batch_id", "there is no such batch here", borne.batches.near(&batch.to_string(), SLIPS))
     }));
-    Ok(all)
+    all
 }
 
 /// What to say of an agent that is named; nothing of one that is there for this token to see.
@@ -98,7 +105,10 @@ pub(super) async fn of(app: &App, caller: &Caller, select: &Select) -> ApiResult
 /// 503 when the hub does not answer.
 pub(super) async fn agent(app: &App, caller: &Caller, named: &AgentId) -> ApiResult<Option<Unborne>> {
     let (key, sight) = (caller.agent_key(named.clone()), Sight::of(caller));
-    Ok(app.ledger.ask(move |state| unknown_agent(state, &key, &sight)).await?)
+    // The sequencer only lists the names: comparing them takes longer than all other work may wait.
+    let asked = (key.clone(), sight.clone());
+    let Some(others) = app.ledger.ask(move |state| others(state, &asked.0, &asked.1)).await? else { return Ok(None) };
+    Ok(Some(near::aside(move || unknown_agent(&key, &sight, &others)).await?))
 }
 
 /// Is there one, as its index knows?
@@ -133,12 +143,16 @@ pub(super) async fn ids(app: &App, caller: &Caller, unknown: &[ReachId]) -> ApiR
     }
     let all = Select { tasks: unknown.to_vec(), ..Select::default() };
     let borne = Borne::gathered(app, caller, &all).await?;
-    let mut found = Near { shown: Vec::new(), hidden: 0 };
-    for id in unknown.iter().take(MOST_IDS) {
-        let near = borne.ids.near(&id.to_string(), SLIPS);
-        found.shown.extend(near.shown);
-        found.hidden += near.hidden;
-    }
+    let named: Vec<String> = unknown.iter().take(MOST_IDS).map(ToString::to_string).collect();
+    let found = near::aside(move || {
+        let mut found = Near::none();
+        for near in named.iter().map(|id| borne.ids.near(id, SLIPS)) {
+            found.shown.extend(near.shown);
+            found.hidden += near.hidden;
+        }
+        found
+    });
+    let found = found.await?;
     let detail = match unknown.len() {
         1 => "one of them is no task here".to_owned(),
         count => format!("{count} of them are no tasks here"),
@@ -187,7 +201,7 @@ enum Sight {
     /// None.
     None,
     /// Those that offer one of these.
-    Offering(Vec<Capability>),
+    Offering(BTreeSet<Capability>),
     /// All of its namespace.
     All,
 }
@@ -197,7 +211,7 @@ impl Sight {
         let token = caller.bearer();
         match token.capabilities() {
             _ if caller.require(Scope::Read).is_err() => Self::None,
-            Some(some) => Self::Offering(some.to_vec()),
+            Some(some) => Self::Offering(some.iter().cloned().collect()),
             None => Self::All,
         }
     }
@@ -211,27 +225,42 @@ impl Sight {
     }
 }
 
-/// What to say of an agent of which nothing was found; nothing of one that is there for all to see.
-fn unknown_agent(state: &State, key: &AgentKey, sight: &Sight) -> Option<Unborne> {
-    let named = state.agent(key);
-    if named.is_some_and(|agent| sight.covers(agent)) {
+/// The names of a namespace's agents that may be near one, as far as was looked; `None` if that one is there to be seen.
+fn others(state: &State, key: &AgentKey, sight: &Sight) -> Option<Names> {
+    if state.agent(key).is_some_and(|agent| sight.covers(agent)) {
         return None;
     }
-    let others = state.agents().values().filter(|other| other.key.namespace == key.namespace && other.key != *key);
-    let near: Vec<&Agent> = others.take(MOST_AGENTS).filter(|other| is_near(key, &other.key)).collect();
-    let (seen, hidden): (Vec<&Agent>, Vec<&Agent>) = near.into_iter().partition(|other| sight.covers(other));
-    let nearest = nearest(key.agent_id.as_str(), seen.iter().map(|other| other.key.agent_id.as_str()));
+    let others = state.agents_of(&key.namespace).filter(|(other, _)| *other != key);
+    let told = |agent: &Agent| if sight.covers(agent) { Shown::Yes } else { Shown::No };
+    let steps = |agent: &Agent| 1 + agent.declaration.offers.len();
+    let others = others.map(|(other, agent)| (other.agent_id.as_str(), steps(agent), move || told(agent)));
+    Some(listed(key.agent_id.as_str(), others))
+}
+
+/// Those of some names that may be near one, as far as [`LOOKED_AT`] steps go: each costs its own.
+fn listed<'a, F: FnOnce() -> Shown>(sent: &str, names: impl Iterator<Item = (&'a str, usize, F)>) -> Names {
+    let mut listed = Names::default();
+    let mut left = LOOKED_AT;
+    for (name, steps, shown) in names {
+        let Some(rest) = left.checked_sub(steps) else { break };
+        left = rest;
+        if may_be_near(sent, name) {
+            listed.put(name, shown());
+        }
+    }
+    listed
+}
+
+/// What to say of an agent of which nothing was found.
+fn unknown_agent(key: &AgentKey, sight: &Sight, others: &Names) -> Unborne {
+    let mut near = others.near(key.agent_id.as_str(), usize::MAX);
+    near.shown.truncate(1);
     let detail = match sight {
         Sight::All => "no agent of that id was ever registered here",
         // Whether there is one is not for it to know.
         Sight::None | Sight::Offering(_) => "no task of that agent was found in these states",
     };
-    let near = Near { shown: nearest.into_iter().map(str::to_owned).collect(), hidden: hidden.len() };
-    Some(Unborne::new("agent_id", detail.to_owned() + &of_another_kind(key.agent_id.as_str()), near))
-}
-
-fn is_near(one: &AgentKey, other: &AgentKey) -> bool {
-    nearest(one.agent_id.as_str(), [other.agent_id.as_str()]).is_some()
+    Unborne::new("agent_id", detail.to_owned() + &of_another_kind(key.agent_id.as_str()), near)
 }
 
 /// May a name be told to whoever asks?
@@ -381,8 +410,21 @@ mod tests {
     }
 
     #[test]
+    fn names_are_listed_within_a_bound_whatever_they_cost_and_those_of_another_length_not_at_all() {
+        let mut looked = 0;
+        let all = std::iter::repeat_with(|| {
+            looked += 1;
+            ("w-0001", 100, || Shown::Yes)
+        });
+        assert_eq!(listed("w-0002", all).0.len(), 1);
+        assert_eq!(looked, LOOKED_AT / 100 + 1, "what is not looked at costs nothing");
+        let long = [("a-far-longer-name", 1, || -> Shown { unreachable!("nothing is asked of it") })];
+        assert!(listed("w-0002", long.into_iter()).0.is_empty());
+    }
+
+    #[test]
     fn an_id_in_the_place_of_another_name_is_told_as_what_it_is() {
-        let batch = crate::ledger::ids::BatchId([7; 16]).to_string();
+        let batch = BatchId([7; 16]).to_string();
         assert_eq!(of_another_kind(&batch), "; that is the id of a batch");
         assert_eq!((of_another_kind("batch_x").len(), of_another_kind("trip-1").len()), (0, 0));
     }

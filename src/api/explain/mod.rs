@@ -166,8 +166,7 @@ async fn last_dispatch(app: &App, caller: &Caller, task: &Task) -> Result<Option
         .ask(move |state| {
             let serves = |agent: &AgentId| {
                 let key = AgentKey { namespace: namespace.clone(), agent_id: agent.clone() };
-                let allowed = state.agent(&key).map(|agent| agent.declaration.allowed_callers.clone());
-                allowed.is_some_and(|allowed| allowed.is_empty() || allowed.contains(&token))
+                state.agent(&key).is_some_and(|agent| agent.declaration.serves(Some(&token)))
             };
             names.into_iter().filter(serves).collect::<BTreeSet<_>>()
         })

@@ -55,10 +55,7 @@ pub(super) fn permitted(
 ) -> Permitted {
     let serves = |agent: &AgentId| {
         let key = AgentKey { namespace: namespace.clone(), agent_id: agent.clone() };
-        state.agent(&key).is_some_and(|agent| {
-            let allowed = &agent.declaration.allowed_callers;
-            allowed.is_empty() || allowed.contains(token)
-        })
+        state.agent(&key).is_some_and(|agent| agent.declaration.serves(Some(token)))
     };
     let before = report.candidates.len() + report.excluded.len();
     report.candidates.retain(|candidate| serves(&candidate.agent));

@@ -44,7 +44,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::ids::{
-    AgentKey, BatchId, Boot, CallbackId, Capability, Digest, Lineage, Namespace, ReachId, ReplayId, Seq, TokenId,
+    AgentId, AgentKey, BatchId, Boot, CallbackId, Capability, Digest, Lineage, Namespace, ReachId, ReplayId, Seq,
+    TokenId,
 };
 use crate::ledger::time::Timestamp;
 
@@ -235,6 +236,14 @@ impl State {
     #[must_use]
     pub const fn agents(&self) -> &BTreeMap<AgentKey, Agent> {
         &self.agents
+    }
+
+    /// Those of one namespace, by id.
+    pub fn agents_of<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = (&'a AgentKey, &'a Agent)> + 'a {
+        // The first character of the alphabet alone: the least id that there can be.
+        let least = AgentId::new("-").ok().map(|agent_id| AgentKey { namespace: namespace.clone(), agent_id });
+        let here = least.map(|least| self.agents.range(least..)).into_iter().flatten();
+        here.take_while(move |(key, _)| key.namespace == *namespace)
     }
 
     /// Who offers what.

@@ -3,8 +3,6 @@
 //! Why here: the registry keeps those that left, but not when. The planner sees them go; what it saw is volatile, so of
 //! those that left before the hub's last start only that is known.
 
-use std::ops::Bound;
-
 use crate::ledger::ids::{AgentId, AgentKey, Capability, Namespace, TokenId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Agent, Standing};
@@ -36,26 +34,21 @@ impl Scheduler {
         (namespace, capability): (&Namespace, &Capability),
         reader: &TokenId,
     ) -> Option<LastOffer> {
-        // The first character of the alphabet alone: the least id that there can be.
-        let least = AgentKey { namespace: namespace.clone(), agent_id: AgentId::new("-").ok()? };
-        let agents = state.agents().range((Bound::Included(least), Bound::Unbounded));
         let mut left = LOOKED_AT;
-        let known = agents.take_while(|(key, agent)| {
+        let known = state.agents_of(namespace).take_while(|(_, agent)| {
             let rest = left.checked_sub(1 + agent.declaration.offers.len());
             left = rest.unwrap_or(left);
-            key.namespace == *namespace && rest.is_some()
+            rest.is_some()
         });
         let has_left = |agent: &Agent| match agent.standing {
             Standing::Offline | Standing::Deregistered => true,
             Standing::Active | Standing::Draining { .. } => false,
         };
-        let serves = |agent: &Agent| {
-            let allowed = &agent.declaration.allowed_callers;
-            allowed.is_empty() || allowed.contains(reader)
-        };
         let gone: Vec<(Option<Timestamp>, &Agent)> = known
             .map(|(_, agent)| agent)
-            .filter(|agent| has_left(agent) && serves(agent) && agent.offer(capability).is_some())
+            .filter(|agent| {
+                has_left(agent) && agent.declaration.serves(Some(reader)) && agent.offer(capability).is_some()
+            })
             .map(|agent| (self.left_at(&agent.key), agent))
             .collect();
         let (until, last) = gone.iter().max_by_key(|(until, _)| *until)?;

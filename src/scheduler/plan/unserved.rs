@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use crate::ledger::ids::{Capability, Namespace, ReachId, TokenId};
 use crate::ledger::machine::State;
-use crate::ledger::machine::agent::Declaration;
 use crate::ledger::machine::task::status::Status;
 use crate::ledger::time::Timestamp;
 use crate::scheduler::plan::Scheduler;
@@ -156,7 +155,7 @@ impl Scheduler {
 fn against(agents: &[Provider<'_>], needs: &Needs, reader: &TokenId) -> BTreeMap<Reason, u32> {
     let mut counts = BTreeMap::new();
     for agent in agents {
-        let reason = match serves(&agent.seat.declaration, reader) {
+        let reason = match agent.seat.declaration.serves(Some(reader)) {
             true => exclusion(needs, agent.seat, agent.offer),
             false => Some(Reason::NotPermitted),
         };
@@ -165,10 +164,6 @@ fn against(agents: &[Provider<'_>], needs: &Needs, reader: &TokenId) -> BTreeMap
         }
     }
     counts
-}
-
-fn serves(declared: &Declaration, reader: &TokenId) -> bool {
-    declared.allowed_callers.is_empty() || declared.allowed_callers.contains(reader)
 }
 
 #[cfg(test)]

@@ -374,9 +374,7 @@ pub fn mismatch(needs: &Needs, seat: &Seat, offer: &Offer) -> Option<Reason> {
     let declared = &seat.declaration;
     let refused = |digest| needs.schemas.refused.contains(digest);
     let accepted = |digest| needs.schemas.accepted.contains(digest);
-    if !declared.allowed_callers.is_empty()
-        && !needs.caller.as_ref().is_some_and(|caller| declared.allowed_callers.contains(caller))
-    {
+    if !declared.serves(needs.caller.as_ref()) {
         return Some(Reason::NotPermitted);
     }
     if offer.schemas.iter().any(refused) {

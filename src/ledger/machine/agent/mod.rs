@@ -164,6 +164,13 @@ pub struct Declaration {
 }
 
 impl Declaration {
+    /// May this token reach the agent? One that lets nobody in by name lets everybody in; a task whose submitter is not
+    /// known goes to such an agent only.
+    #[must_use]
+    pub fn serves(&self, token: Option<&TokenId>) -> bool {
+        self.allowed_callers.is_empty() || token.is_some_and(|token| self.allowed_callers.contains(token))
+    }
+
     /// Tasks that it may hold at a time: `max_concurrency`, and never more than its `max_pending` (semantics 22).
     #[must_use]
     pub fn slots(&self) -> u32 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::ledger::ids::{AgentKey, AttemptNo, ReachId, TokenId};
+use crate::ledger::ids::{AgentKey, AttemptNo, ReachId};
 use crate::ledger::machine::State;
 use crate::ledger::machine::agent::{Agent, Offer, Transport};
 use crate::ledger::machine::breaker::decide::may_dispatch;
@@ -71,11 +71,7 @@ fn can_serve(agent: &Agent, task: &Task, delivery: Delivery) -> bool {
     let accepts = |offer: &Offer| offer.schemas.iter().all(|schema| task.schemas.accepted.contains(schema));
     reachable
         && agent.offer(&task.spec.capability).is_some_and(accepts)
-        && may_call(&agent.declaration.allowed_callers, task.submitter.as_ref())
-}
-
-fn may_call(allowed: &[TokenId], submitter: Option<&TokenId>) -> bool {
-    allowed.is_empty() || submitter.is_some_and(|token| allowed.contains(token))
+        && agent.declaration.serves(task.submitter.as_ref())
 }
 
 /// Semantics 8. While a push waits in `slow-reach` its connection stays open, so that a late "not now" still counts.
