@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const EVERY: Duration = Duration::from_millis(300);
 
 /// One message as it came.
-struct Seen {
+pub(crate) struct Seen {
     head: String,
     body: Vec<u8>,
 }
@@ -30,7 +30,7 @@ impl Seen {
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
 
@@ -40,9 +40,9 @@ impl Seen {
 }
 
 /// Who is told.
-struct Pager {
-    address: SocketAddr,
-    seen: mpsc::UnboundedReceiver<Seen>,
+pub(crate) struct Pager {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: mpsc::UnboundedReceiver<Seen>,
     listening: tokio::task::JoinHandle<()>,
 }
 
@@ -53,7 +53,7 @@ impl Drop for Pager {
 }
 
 impl Pager {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 

@@ -19,6 +19,7 @@ mod feed;
 mod fleet;
 mod gate;
 mod handing;
+mod handovers;
 mod incidents;
 mod input;
 mod lists;

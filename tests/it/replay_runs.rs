@@ -36,7 +36,7 @@ impl Still {
     }
 
     /// A quarter of a second passes: as much as a bucket can save.
-    fn quarter(&self) {
+    pub(crate) fn quarter(&self) {
         self.clock.advance(Millis(250));
         self.world.nudge();
     }
