@@ -42,18 +42,6 @@ async fn say(client: &Client, (agent, incarnation): (&str, u64), task: &Value, (
     client.post(&format!("/v1/tasks/{id}/{op}"), body).await
 }
 
-/// Lets time pass until the task is in that state again.
-async fn until(hub: &Still, id: &str, state: &str) {
-    for _ in 0..100 {
-        let view = hub.world.dev.get(&format!("/v1/tasks/{id}")).await.json();
-        if view["state"] == state {
-            return;
-        }
-        hub.quarter();
-    }
-    panic!("{}", hub.world.dev.get(&format!("/v1/tasks/{id}")).await.text);
-}
-
 #[tokio::test]
 async fn r_rec_3_a_standby_is_told_the_last_stage_its_data_and_the_context_also_after_a_restart() {
     let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(SimClock::new()));
@@ -76,7 +64,7 @@ async fn r_rec_3_a_standby_is_told_the_last_stage_its_data_and_the_context_also_
 
     let hub = Still::start(&store, &clock).await;
     let dev = &hub.world.dev;
-    until(&hub, &id, "queued").await;
+    hub.until(&id, "queued").await;
     let standby = enlist(dev, "s-1", (250, 10)).await;
     let second = claimed(dev, "s-1", standby).await;
     let told = json!({"stage": "book", "percent": 60, "data": {"done": ["book"]}});
@@ -91,7 +79,7 @@ async fn r_rec_3_a_standby_is_told_the_last_stage_its_data_and_the_context_also_
     }
     // One that dies without a word of its own on the work leaves the next one what it was told itself.
     assert_eq!(say(dev, ("s-1", standby), &second, ("ack", json!({}))).await.status, 200);
-    until(&hub, &id, "queued").await;
+    hub.until(&id, "queued").await;
     let standby = enlist(dev, "s-2", (250, 10)).await;
     let third = claimed(dev, "s-2", standby).await;
     assert_eq!((&third["attempt"], &third["replay"]), (&json!(3), &told), "{third}");

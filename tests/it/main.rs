@@ -18,6 +18,7 @@ mod failures;
 mod feed;
 mod fleet;
 mod gate;
+mod goodbyes;
 mod handing;
 mod handovers;
 mod incidents;

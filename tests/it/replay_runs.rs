@@ -53,6 +53,18 @@ impl Still {
         panic!("{count} items did not settle: {}", self.world.dev.get(path).await.text);
     }
 
+    /// Lets time pass until the task is in that state.
+    pub(crate) async fn until(&self, id: &str, state: &str) {
+        for _ in 0..100 {
+            let view = self.world.dev.get(&format!("/v1/tasks/{id}")).await.json();
+            if view["state"] == state {
+                return;
+            }
+            self.quarter();
+        }
+        panic!("{}", self.world.dev.get(&format!("/v1/tasks/{id}")).await.text);
+    }
+
     async fn start_plan(&self, select: Value, rate: u32) -> String {
         let mut body = plan(&select);
         body["rate_per_s"] = json!(rate);
