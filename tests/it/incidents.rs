@@ -1,5 +1,6 @@
 //! What operators fear, through the door: a fleet that dies, results that come late, an upgrade under load.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -204,42 +205,64 @@ async fn r_reg_6_a_drain_under_load_hands_over_what_can_not_finish_and_uses_no_r
 }
 
 #[tokio::test]
-async fn r2_a_plan_and_the_sweep_over_the_same_orphans_dispatch_each_once_and_together_keep_the_rate() {
+async fn r2_plans_and_the_sweep_over_the_same_five_hundred_dispatch_each_once_and_together_keep_the_rate() {
     let world = World::start().await;
-    let batch = submit_batch(&world.dev, 100).await;
-    hold(&world, "holder", 100).await;
-    // As soon as the first is orphaned, an operator who does not trust the sweep makes two plans of the same.
+    rate(&world, 100).await;
+    let batch = submit_batch(&world.dev, 500).await;
+    hold(&world, "holder", 500).await;
+    // As soon as they are orphaned, an operator in a hurry makes a faster plan of the same, and one more to be sure: the
+    // namespace's rate is then the plans', and the sweep goes first within its own.
     feed_until(&world, |event| event["kind"] == "agent-lost").await;
     let mut plans = Vec::new();
     for reason in ["the fleet died", "once more, to be sure"] {
-        let order = json!({"select": {"agent_id": "holder"}, "rate_per_s": 20, "reason": reason});
+        let order = json!({"select": {"agent_id": "holder"}, "rate_per_s": 200, "reason": reason});
         let plan = world.dev.post("/v1/replays", order).await;
         assert_eq!(plan.status, 202, "{}", plan.text);
         plans.push(plan.json()["replay_id"].as_str().unwrap().to_owned());
     }
     let seen = Seen::default();
-    let standby = Worker::start(&world.dev, "s-1", 20, (Duration::from_millis(1), Seen::clone(&seen))).await;
+    let mut standbys = Vec::new();
+    for agent in ["s-1", "s-2", "s-3"] {
+        let work = (Duration::from_millis(1), Seen::clone(&seen));
+        standbys.push(Worker::start(&world.dev, agent, 10, work).await);
+    }
     let view = settled(&world, &batch).await;
-    assert_eq!(view["by_state"]["succeeded"], 100, "{view}");
+    assert_eq!(view["by_state"]["succeeded"], 500, "{view}");
     let all = events(&world, 0).await;
     let replayed: Vec<Value> = of_kind(&all, "task-replayed").into_iter().cloned().collect();
-    assert_eq!(replayed.len(), 100, "each once, whoever was first");
+    assert_eq!(replayed.len(), 500, "each once, whoever was first");
     let most = most_in_a_second(&replayed);
-    assert!(most <= 20 + 5, "{most} in one second");
-    assert!(seen.lock().unwrap().values().all(|times| *times == 1));
-    for plan in plans {
-        let completed = async {
-            loop {
-                let view = world.dev.get(&format!("/v1/replays/{plan}?wait_ms=20000")).await.json();
-                if view["state"] == "completed" {
-                    return view;
-                }
-            }
-        };
-        let view = tokio::time::timeout(Duration::from_secs(30), completed).await.expect("it completes");
-        let skipped: u64 = view["skipped"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
-        let settled = view["replayed"].as_u64().unwrap() + skipped;
-        assert_eq!(Some(settled), view["total"].as_u64(), "{view}");
+    assert!(most <= 200 + 50, "{most} in one second");
+    let again: Vec<&Value> =
+        of_kind(&all, "task-dispatched").into_iter().filter(|event| event["agent_id"] != "holder").collect();
+    let each: BTreeSet<&str> = again.iter().map(|event| event["reach_id"].as_str().unwrap()).collect();
+    assert_eq!((again.len(), each.len()), (500, 500), "each dispatched once more");
+    for agent in ["s-1", "s-2", "s-3"] {
+        assert!(again.iter().any(|event| event["agent_id"] == agent), "{agent} got none");
     }
-    standby.kill();
+    assert_eq!(seen.lock().unwrap().len(), 500);
+    assert!(seen.lock().unwrap().values().all(|times| *times == 1));
+    let mut by_plans = 0;
+    for plan in plans {
+        let view = completed(&world, &plan).await;
+        let skipped: u64 = view["skipped"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+        let went = view["replayed"].as_u64().unwrap();
+        assert_eq!(Some(went + skipped), view["total"].as_u64(), "{view}");
+        by_plans += went;
+    }
+    assert!(0 < by_plans && by_plans < 500, "the sweep and the plans were at it together: {by_plans} by plans");
+    standbys.into_iter().for_each(Worker::kill);
+}
+
+/// Waits until the plan has completed; answers it.
+async fn completed(world: &World, plan: &str) -> Value {
+    let completed = async {
+        loop {
+            let view = world.dev.get(&format!("/v1/replays/{plan}?wait_ms=20000")).await.json();
+            if view["state"] == "completed" {
+                return view;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), completed).await.expect("it completes")
 }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use agent_reach::ledger::time::Millis;
 use serde_json::{Value, json};
 
 use crate::fleet::{Seen, Worker, enlist, events, report};
+use crate::replay_runs::Still;
+use crate::replays::orphans;
 use crate::world::World;
 
 /// Submits tasks and has `holder` begin them; answers its incarnation.
@@ -122,4 +125,53 @@ async fn r_rec_6_a_lost_agent_that_returns_gets_one_then_two_then_four_tasks() {
         assert!(given <= most, "{given} within {seconds} s: {after:?}");
     }
     assert!(after.len() >= 8 && after[0] < 1_000, "{after:?}");
+}
+
+/// Lets time pass in small steps until so many in all were replayed; how long that took.
+async fn replayed(hub: &Still, count: usize) -> u64 {
+    let dev = &hub.world.dev;
+    for passed in (0..2_400).map(|step| step * STEP) {
+        // The cycle that answers the first question may have looked at the clock before it moved; the second did after.
+        for _ in 0..2 {
+            hub.world.nudge();
+            dev.get("/v1/cluster").await;
+        }
+        let all = events(&hub.world, 0).await;
+        let went = all.iter().filter(|event| event["kind"] == "task-replayed").count();
+        assert!(went <= count, "{went} and not {count} have gone after {passed} ms");
+        if went == count {
+            return passed;
+        }
+        hub.clock.advance(Millis(STEP));
+    }
+    panic!("{count} are never replayed");
+}
+
+/// One of [`replayed`]'s, in milliseconds.
+const STEP: u64 = 25;
+
+#[tokio::test]
+async fn r_rec_2_a_changed_rate_of_the_namespace_holds_from_the_sweeps_next_token_on_up_and_down() {
+    let hub = Still::new().await;
+    let dev = &hub.world.dev;
+    let rate = async |per_second: u32| {
+        let body = json!({"policy": {"replays_per_second": per_second}, "reason": "a test"});
+        let set = dev.put("/v1/policies", body).await;
+        assert_eq!(set.status, 200, "{}", set.text);
+    };
+    rate(1).await;
+    orphans(dev, (0..12).map(|n| json!({"payload": n, "idempotent": true}))).await;
+    replayed(&hub, 1).await;
+    assert_eq!(replayed(&hub, 2).await, 1_000, "one a second");
+    rate(20).await;
+    for n in 3..=8 {
+        assert_eq!(replayed(&hub, n).await, 50, "twenty a second, from the next token on: the {n}th");
+    }
+    rate(2).await;
+    assert_eq!(replayed(&hub, 9).await, 500, "two a second, and what was spent at twenty is not had again");
+    assert_eq!(replayed(&hub, 10).await, 500);
+    rate(40).await;
+    assert_eq!(replayed(&hub, 11).await, 25);
+    rate(1).await;
+    assert_eq!(replayed(&hub, 12).await, 1_000);
 }
