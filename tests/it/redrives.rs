@@ -1,9 +1,11 @@
 //! One ended task made anew, and an operator's word on one that nothing else can decide.
 
+use agent_reach::ledger::time::Millis;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::replays::{begun, failed, orphans, replaced};
+use crate::replay_runs::Still;
+use crate::replays::{begun, failed, last_seq, orphans, plan, replaced};
 use crate::work::{claim, report, submit};
 use crate::world::{Answer, World};
 
@@ -107,6 +109,77 @@ async fn what_can_not_be_made_anew_is_refused_with_the_reason() {
     redrive(&held, json!({"reason": "x"})).await.problem(409, "may-have-run");
     let sure = redrive(&held, json!({"reason": "x", "include_ambiguous": true})).await;
     assert_eq!(sure.status, 202, "{}", sure.text);
+}
+
+#[tokio::test]
+async fn a_task_that_runs_is_made_anew_by_nobody_and_the_refusal_says_where_it_is() {
+    let hub = Still::new().await;
+    let dev = &hub.world.dev;
+    dev.register("f-1", "text.count").await;
+    let body = json!({"capability": "text.count", "payload": 1, "work_timeout_ms": 100});
+    let id = dev.post("/v1/tasks", body).await.json()["reach_id"].as_str().unwrap().to_owned();
+    let task = claim(dev, "f-1").await;
+    for state in ["dispatched", "processing", "slow-reach"] {
+        if state == "processing" {
+            let acked = dev.post(&format!("/v1/tasks/{id}/ack"), report("f-1", &task, json!({}))).await;
+            assert_eq!(acked.status, 200, "{}", acked.text);
+        } else if state == "slow-reach" {
+            hub.clock.advance(Millis(100));
+            hub.world.nudge();
+            dev.get(&format!("/v1/tasks/{id}?wait_ms=20000&unless_state=processing")).await;
+        }
+        let before = last_seq(dev).await;
+        let anew = json!({"reason": "x", "include_ambiguous": true});
+        let refused = dev.post(&format!("/v1/tasks/{id}/redrive"), anew).await.problem(409, "not-redrivable");
+        assert_eq!(refused["state"], state, "{refused}");
+        if state != "slow-reach" {
+            let refused = dev.post("/v1/replays", plan(&json!({"reach_ids": [id], "state": [state]}))).await;
+            assert_eq!(refused.problem(422, "replay-empty")["skipped"], json!({"held-elsewhere": 1}), "{state}");
+            let word = json!({"resolution": "hand-over", "reason": "x"});
+            let refused = dev.post(&format!("/v1/tasks/{id}/resolve"), word).await.problem(409, "not-resolvable");
+            assert!(refused["detail"].as_str().unwrap().contains(state), "{refused}");
+        }
+        let view = dev.get(&format!("/v1/tasks/{id}")).await.json();
+        assert_eq!((&view["state"], last_seq(dev).await), (&json!(state), before), "a refusal did something: {view}");
+    }
+    // Its agent has heard nothing of all that: its result is taken.
+    let done = dev.post(&format!("/v1/tasks/{id}/complete"), report("f-1", &task, json!({"result": 1}))).await;
+    assert_eq!((done.status, &done.json()["state"]), (200, &json!("succeeded")), "{}", done.text);
+}
+
+#[tokio::test]
+async fn semantics_40_what_is_made_anew_has_all_of_its_attempts_and_its_lifetime_again() {
+    let hub = Still::new().await;
+    let dev = &hub.world.dev;
+    dev.register("f-1", "text.count").await;
+    let body = json!({"capability": "text.count", "payload": 1, "idempotent": true, "lifetime_ms": 60_000,
+        "retry": {"max_retries": 1, "base_ms": 100, "cap_ms": 100}});
+    let submitted = dev.post("/v1/tasks", body).await.json();
+    let mut id = submitted["reach_id"].as_str().unwrap().to_owned();
+    for life in 0..2 {
+        for attempt in 1..=2 {
+            let task = claim(dev, "f-1").await;
+            assert_eq!((&task["reach_id"], &task["attempt"]), (&json!(id), &json!(attempt)), "life {life}");
+            let fail = report("f-1", &task, json!({"error": {"code": "x"}, "retryable": true}));
+            assert_eq!(dev.post(&format!("/v1/tasks/{id}/fail"), fail).await.status, 200);
+            hub.until(&id, ["queued", "dead-letter"][attempt - 1]).await;
+        }
+        let spent = dev.get(&format!("/v1/tasks/{id}")).await.json();
+        assert_eq!((&spent["attempt"], &spent["retries_used"]), (&json!(2), &json!(1)), "{spent}");
+        hub.clock.advance(Millis(10_000));
+        let made = dev.post(&format!("/v1/tasks/{id}/redrive"), json!({"reason": "mended"})).await;
+        assert_eq!(made.status, 202, "{}", made.text);
+        id = made.json()["reach_id"].as_str().unwrap().to_owned();
+        let fresh = dev.get(&format!("/v1/tasks/{id}")).await.json();
+        assert_eq!(
+            (&fresh["attempt"], &fresh["retries_used"], &fresh["interruptions"]),
+            (&json!(0), &json!(0), &json!(0)),
+            "{fresh}"
+        );
+        let moment = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        assert_eq!(moment(&fresh["deadline"]) - moment(&fresh["submitted_at"]), 60_000, "{fresh}");
+        assert!(moment(&fresh["deadline"]) - moment(&spent["deadline"]) >= 10_000, "{fresh} after {spent}");
+    }
 }
 
 #[tokio::test]

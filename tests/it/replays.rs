@@ -67,6 +67,11 @@ pub(crate) fn plan(select: &Value) -> Value {
     json!({"select": select, "reason": "the rack lost power", "include_ambiguous": true})
 }
 
+/// The last place in the ledger: the same before and after a call that changed nothing.
+pub(crate) async fn last_seq(client: &Client) -> Value {
+    client.get("/v1/cluster").await.json()["nodes"][0]["seq"].clone()
+}
+
 /// A plan that stands still from the first moment on: its rate would take hours for the first item after the burst.
 async fn paused(client: &Client, select: Value) -> Value {
     let mut body = plan(&select);
@@ -84,11 +89,7 @@ async fn r_rec_4_a_dry_run_counts_and_samples_in_the_order_of_submission_and_kee
     let world = World::start().await;
     let sessions = [Some("s-1"), None, Some("s-1"), Some("s-2"), None];
     let ids = orphans(&world.dev, sessions.map(|session| json!({"session_id": session, "payload": 1}))).await;
-    let seq = |world: &World| {
-        let dev = world.dev.clone();
-        async move { dev.get("/v1/cluster").await.json()["nodes"][0]["seq"].clone() }
-    };
-    let before = seq(&world).await;
+    let before = last_seq(&world.dev).await;
     let select = json!({"agent_id": "w-1"});
     let found = dry_run(&world.dev, select.clone()).await;
     for (pointer, value) in [
@@ -121,7 +122,7 @@ async fn r_rec_4_a_dry_run_counts_and_samples_in_the_order_of_submission_and_kee
     let sample: Vec<&str> =
         found["sample"].as_array().unwrap().iter().map(|item| item["reach_id"].as_str().unwrap()).collect();
     assert_eq!(sample, ids.iter().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!(seq(&world).await, before, "a dry run wrote something");
+    assert_eq!(last_seq(&world.dev).await, before, "a dry run wrote something");
     assert_eq!(world.dev.get("/v1/replays").await.json()["items"], json!([]));
 }
 
@@ -190,7 +191,7 @@ async fn an_operators_words_to_a_plan_are_taken_once_and_a_finished_one_takes_no
     let waiting = tokio::spawn(async move { waiting.get(&waits).await.json() });
     assert_eq!(world.dev.post(&format!("{path}/cancel"), json!({"reason": "enough"})).await.status, 200);
     assert_eq!(waiting.await.unwrap()["state"], "cancelled");
-    let ended = world.dev.get(&path).await.json();
+    let (ended, before) = (world.dev.get(&path).await.json(), last_seq(&world.dev).await);
     assert_eq!((&ended["state"], &ended["estimate_s"]), (&json!("cancelled"), &json!(0)), "{ended}");
     assert!(ended["ended_at"].is_string() && ended["cancelled"].as_u64() >= Some(2), "{ended}");
     assert_eq!(world.dev.get("/v1/replays?state=cancelled").await.json()["items"], json!([ended]));
@@ -206,11 +207,19 @@ async fn an_operators_words_to_a_plan_are_taken_once_and_a_finished_one_takes_no
     let absent = "/v1/replays/replay_01h455vb4pex5vsknk084sn02q";
     world.dev.get(absent).await.problem(404, "not-found");
     world.dev.post(&format!("{absent}/cancel"), json!({})).await.problem(404, "not-found");
+    assert_eq!(
+        (world.dev.get(&path).await.json(), last_seq(&world.dev).await),
+        (ended, before),
+        "a refusal did something"
+    );
 }
 
 #[tokio::test]
-async fn what_makes_no_plan_is_refused_with_where_and_why() {
+async fn what_makes_no_plan_is_refused_with_where_and_why_and_changes_nothing() {
     let world = World::start().await;
+    world.dev.register("f-1", "text.count").await;
+    failed(&world.dev).await;
+    let before = last_seq(&world.dev).await;
     let post = |body: Value| world.dev.post("/v1/replays", body);
     let with = |name: &str, value: Value| {
         let mut body = json!({"select": {"state": ["failed"]}, "reason": "x"});
@@ -244,6 +253,7 @@ async fn what_makes_no_plan_is_refused_with_where_and_why() {
         (with("select", json!({"label": {"a": 7}})), "/select/label/a"),
     ] {
         post(body.clone()).await.problem_at(422, "invalid-field", pointer);
+        assert_eq!(last_seq(&world.dev).await, before, "{body}");
     }
     let turned = json!({"submitted_after": "2026-02-01T00:00:00Z", "submitted_before": "2026-01-01T00:00:00Z"});
     post(with("select", turned)).await.problem_at(422, "invalid-field", "/select/submitted_before");
@@ -254,6 +264,9 @@ async fn what_makes_no_plan_is_refused_with_where_and_why() {
     assert_eq!(meant.json()["suggestions"], json!(["orphaned"]), "{}", meant.text);
     post(with("dry", json!(true))).await.problem_at(422, "unknown-field", "/dry");
     world.dev.post_raw("/v1/replays", "{").await.problem(400, "malformed-json");
+    assert_eq!(last_seq(&world.dev).await, before, "a refusal wrote something");
+    assert_eq!(world.dev.get("/v1/replays").await.json()["items"], json!([]));
+    assert_eq!(post(with("reason", json!("it is there"))).await.status, 202, "and there was something to plan");
 }
 
 #[tokio::test]
@@ -265,8 +278,10 @@ async fn a_plan_over_nothing_says_what_it_would_have_left_alone() {
     assert_eq!(redriven.status, 202, "{}", redriven.text);
     let queued = redriven.json()["reach_id"].clone();
     let select = json!({"reach_ids": [done, queued, "reach_01h455vb4pex5vsknk084sn02q"]});
+    let before = last_seq(&world.dev).await;
     let refused = world.dev.post("/v1/replays", plan(&select)).await;
     let problem = refused.problem(422, "replay-empty");
+    assert_eq!(last_seq(&world.dev).await, before);
     let skipped = json!({"already-redriven": 1, "not-applicable": 1, "unknown": 1});
     assert_eq!((&problem["skipped"], &problem["errors"][0]["pointer"]), (&skipped, &json!("/select")), "{problem}");
     let found = dry_run(&world.dev, json!({"state": ["failed", "queued"]})).await;
@@ -289,6 +304,7 @@ async fn n1_a_plan_picks_nothing_of_another_namespace_and_cannot_tell_it_from_no
     assert_eq!(world.dev.post(&path, fail).await.status, 200);
     let other = world.somebody_in("other", json!({"scopes": ["operate", "read"]})).await;
     let states = json!(["failed"]);
+    let before = last_seq(&world.dev).await;
     for (there, nowhere) in [
         (json!({"reach_ids": [held["reach_id"]]}), json!({"reach_ids": ["reach_01h455vb4pex5vsknk084sn02q"]})),
         (json!({"batch_id": batch}), json!({"batch_id": "batch_01h455vb4pex5vsknk084sn02q"})),
@@ -309,6 +325,32 @@ async fn n1_a_plan_picks_nothing_of_another_namespace_and_cannot_tell_it_from_no
         own["state"] = states.clone();
         assert_eq!(dry_run(&world.dev, own).await["by_action"], json!({"redrive": 1}));
     }
+    assert_eq!(last_seq(&world.dev).await, before, "a refusal wrote something");
+}
+
+#[tokio::test]
+async fn r_rec_4_a_plan_picks_by_the_process_that_held_them() {
+    let world = World::start().await;
+    let mut of = Vec::new();
+    for n in 1..=2 {
+        let incarnation = replaced(&world.dev, "w-1").await;
+        assert_eq!(incarnation, n);
+        of.push(begun(&world.dev, "w-1", incarnation, json!({"payload": n})).await);
+    }
+    replaced(&world.dev, "w-1").await;
+    for (incarnation, id) in (1..).zip(&of) {
+        let mut look = plan(&json!({"agent_id": "w-1", "incarnation": incarnation}));
+        look["dry_run"] = json!(true);
+        let found = world.dev.post("/v1/replays", look).await.json();
+        assert_eq!((&found["total"], &found["sample"][0]["reach_id"]), (&json!(1), &json!(id)), "{found}");
+    }
+    let nothing = plan(&json!({"agent_id": "w-1", "incarnation": 3}));
+    world.dev.post("/v1/replays", nothing).await.problem(422, "replay-empty");
+    let second = world.dev.post("/v1/replays", plan(&json!({"agent_id": "w-1", "incarnation": 2}))).await;
+    assert_eq!(second.status, 202, "{}", second.text);
+    let view = world.dev.get(&format!("/v1/tasks/{}?wait_ms=20000&unless_state=orphaned", of[1])).await.json();
+    assert_eq!(view["state"], "queued", "{view}");
+    assert_eq!(world.dev.get(&format!("/v1/tasks/{}", of[0])).await.json()["state"], "orphaned");
 }
 
 #[tokio::test]
