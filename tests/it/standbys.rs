@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::fleet::{Seen, Worker, enlist, events, report};
 use crate::replay_runs::Still;
 use crate::replays::orphans;
-use crate::world::World;
+use crate::world::{Client, World};
 
 /// Submits tasks and has `holder` begin them; answers its incarnation.
 async fn held(world: &World, tasks: &[Value]) -> u64 {
@@ -127,17 +127,26 @@ async fn r_rec_6_a_lost_agent_that_returns_gets_one_then_two_then_four_tasks() {
     assert!(after.len() >= 8 && after[0] < 1_000, "{after:?}");
 }
 
+/// How many of their tasks were replayed.
+async fn went(clients: &[&Client]) -> Vec<usize> {
+    let mut counts = Vec::new();
+    for client in clients {
+        let page = client.get("/v1/events?after=0&limit=1000&wait_ms=0").await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        counts.push(page.text.lines().filter(|line| line.contains("\"kind\":\"task-replayed\"")).count());
+    }
+    counts
+}
+
 /// Lets time pass in small steps until so many in all were replayed; how long that took.
-async fn replayed(hub: &Still, count: usize) -> u64 {
-    let dev = &hub.world.dev;
+async fn replayed(hub: &Still, clients: &[&Client], count: usize) -> u64 {
     for passed in (0..2_400).map(|step| step * STEP) {
         // The cycle that answers the first question may have looked at the clock before it moved; the second did after.
         for _ in 0..2 {
             hub.world.nudge();
-            dev.get("/v1/cluster").await;
+            hub.world.dev.get("/v1/cluster").await;
         }
-        let all = events(&hub.world, 0).await;
-        let went = all.iter().filter(|event| event["kind"] == "task-replayed").count();
+        let went: usize = went(clients).await.iter().sum();
         assert!(went <= count, "{went} and not {count} have gone after {passed} ms");
         if went == count {
             return passed;
@@ -161,17 +170,43 @@ async fn r_rec_2_a_changed_rate_of_the_namespace_holds_from_the_sweeps_next_toke
     };
     rate(1).await;
     orphans(dev, (0..12).map(|n| json!({"payload": n, "idempotent": true}))).await;
-    replayed(&hub, 1).await;
-    assert_eq!(replayed(&hub, 2).await, 1_000, "one a second");
+    replayed(&hub, &[dev], 1).await;
+    assert_eq!(replayed(&hub, &[dev], 2).await, 1_000, "one a second");
     rate(20).await;
     for n in 3..=8 {
-        assert_eq!(replayed(&hub, n).await, 50, "twenty a second, from the next token on: the {n}th");
+        assert_eq!(replayed(&hub, &[dev], n).await, 50, "twenty a second, from the next token on: the {n}th");
     }
     rate(2).await;
-    assert_eq!(replayed(&hub, 9).await, 500, "two a second, and what was spent at twenty is not had again");
-    assert_eq!(replayed(&hub, 10).await, 500);
+    assert_eq!(replayed(&hub, &[dev], 9).await, 500, "two a second, and what was spent at twenty is not had again");
+    assert_eq!(replayed(&hub, &[dev], 10).await, 500);
     rate(40).await;
-    assert_eq!(replayed(&hub, 11).await, 25);
+    assert_eq!(replayed(&hub, &[dev], 11).await, 25);
     rate(1).await;
-    assert_eq!(replayed(&hub, 12).await, 1_000);
+    assert_eq!(replayed(&hub, &[dev], 12).await, 1_000);
+}
+
+#[tokio::test]
+async fn r_rec_2_the_sweeps_of_two_namespaces_share_the_hubs_rate_and_have_their_own_where_it_is_more() {
+    let hub = Still::new().await;
+    let scopes = json!({"scopes": ["register", "submit", "work", "audit"], "agents": ["*"]});
+    let other = hub.world.somebody_in("other", scopes).await;
+    let both = [&hub.world.dev, &other];
+    let rate = async |per_second: u32| {
+        let body = json!({"policy": {"replays_per_second": per_second}, "reason": "a test"});
+        let set = hub.world.dev.put("/v1/policies/hub", body).await;
+        assert_eq!(set.status, 200, "{}", set.text);
+    };
+    rate(4).await;
+    for client in both {
+        orphans(client, (0..10).map(|n| json!({"payload": n, "idempotent": true}))).await;
+    }
+    replayed(&hub, &both, 1).await;
+    for n in 2..=8 {
+        assert_eq!(replayed(&hub, &both, n).await, 250, "four a second over both: the {n}th");
+    }
+    assert_eq!(went(&both).await, [4, 4], "one after the other");
+    rate(1_000).await;
+    // Each has saved up its own burst of five meanwhile.
+    replayed(&hub, &both, 18).await;
+    assert_eq!(replayed(&hub, &both, 20).await, 50, "twenty a second in each");
 }
