@@ -1,4 +1,4 @@
-//! What a task was made anew of, by whom, why, and whether its payload stayed.
+//! What a task was made anew of, or let back into its queue by: by whom, why, and whether its payload stayed.
 //!
 //! Why found and not read: the link between the two says which plan did it, and a plan has its own reason and owner; what
 //! became of the payload the two submissions say. So nothing of it is kept twice (semantics 40).
@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use crate::ledger::handle::{Ledger, Unavailable};
+use crate::ledger::ids::{ReplayId, Seq};
 use crate::ledger::machine::access::Access;
 use crate::ledger::machine::event::{Actor, Event, EventBody, TaskRedriven};
 use crate::ledger::machine::task::Task;
@@ -115,6 +116,43 @@ impl Anew {
         }
         if let Some(payload) = self.payload {
             fields.add("payload", payload.name());
+        }
+    }
+}
+
+/// The plan that let a task back into its queue.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SentBack {
+    plan: ReplayId,
+    by: Value,
+    reason: Option<Text>,
+}
+
+impl SentBack {
+    /// What the outcome of an item tells that stands right before the replay, in the same commit; `None` of any other
+    /// event, and of one that no plan ordered.
+    ///
+    /// # Errors
+    /// [`Unavailable`] when the hub or its disk does not answer.
+    pub(super) async fn told_by(ledger: &Ledger, event: &Event) -> Result<Option<Self>, Unavailable> {
+        let EventBody::TaskReplayed(replayed) = &event.body else { return Ok(None) };
+        let before = ledger.events_at(vec![Seq(event.seq.0.saturating_sub(1))]).await?.into_iter().next();
+        let Some(EventBody::ReplayItemDone(item)) = before.map(|stored| stored.event.body) else { return Ok(None) };
+        if item.task != replayed.task {
+            return Ok(None);
+        }
+        let plan = ledger.replay(item.replay).await?;
+        let by = plan.as_ref().map_or(&event.actor, |plan| &plan.by);
+        let by = named(by, &ledger.published().access);
+        Ok(Some(Self { plan: item.replay, by, reason: plan.map(|plan| plan.reason) }))
+    }
+
+    /// Adds to the replay, in a history, what it does not say itself.
+    pub(super) fn add_to(&self, fields: &mut Fields) {
+        fields.add("replay_id", self.plan.to_string());
+        fields.add("ordered_by", self.by.clone());
+        if let Some(reason) = &self.reason {
+            fields.add("reason", &**reason);
         }
     }
 }

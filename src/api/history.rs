@@ -23,7 +23,7 @@ use crate::ledger::store::StoredEvent;
 use tokio::sync::watch;
 
 use super::App;
-use super::anew::Anew;
+use super::anew::{Anew, SentBack};
 use super::error::{ApiError, ApiResult, Code};
 use super::extract::{Caller, Id, Json, Query, outside, wrong};
 use super::list::{no_such_word, only};
@@ -92,6 +92,8 @@ pub(super) async fn history(
         for (stored, fields) in stored.iter().zip(&mut shown) {
             if let Some(anew) = Anew::told_by(&app.ledger, &stored.event).await? {
                 anew.add_to(fields);
+            } else if let Some(sent) = SentBack::told_by(&app.ledger, &stored.event).await? {
+                sent.add_to(fields);
             }
         }
         events.extend(shown);

@@ -119,6 +119,9 @@ struct OrphansView {
     waiting: u32,
     /// They go on by an operator's word only.
     held: u32,
+    /// Of those, the ones that a newer task of their session has superseded, as far as it was looked for: plans leave
+    /// them alone.
+    superseded: u32,
     /// There are more than were looked at: the oldest 10,000 of all namespaces.
     more: bool,
 }
@@ -238,6 +241,7 @@ fn orphans(state: &Ledgered, namespace: &Namespace) -> OrphansView {
         let waits_for_a_word = task.spec.orphan == OrphanPolicy::Hold || state.held(task.id()).is_some();
         let count = if waits_for_a_word { &mut view.held } else { &mut view.waiting };
         *count += 1;
+        view.superseded += u32::from(state.held(task.id()).is_some());
     }
     view
 }

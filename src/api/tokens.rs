@@ -43,7 +43,7 @@ struct NewToken {
     scopes: Vec<String>,
     /// Agents it may act as: exact ids, or one trailing `*`. Default: none.
     agents: Option<Vec<String>>,
-    /// Capabilities it may call. Default: all.
+    /// Capabilities it may call, decide about and offer. Default: all.
     capabilities: Option<Vec<String>>,
     /// When it ends.
     #[schema(value_type = Option<String>, format = DateTime)]

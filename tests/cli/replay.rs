@@ -239,11 +239,11 @@ fn the_status_names_plans_under_way_and_what_waits_for_a_decision() {
     orphans(&scene.hub, "gone-1", "gone.work", 2);
     let plan = scene.planned("1");
     let status = stdout(&scene.hub.reach(&["status"]));
-    assert!(status.contains("2 are held for a decision"), "{status}");
+    assert!(status.contains("2 held for a decision"), "{status}");
     assert!(status.contains(&format!("reach replay watch {plan}")) && status.contains("pending of 30"), "{status}");
     scene.hub.json(&["replay", "pause", &plan]);
     let status = scene.hub.json(&["status"]);
-    assert_eq!(status["orphans"], json!({"waiting": 0, "held": 2, "more": false}));
+    assert_eq!(status["orphans"], json!({"waiting": 0, "held": 2, "superseded": 0, "more": false}));
     assert_eq!((&status["replays"][0]["replay_id"], &status["replays"][0]["state"]), (&json!(plan), &json!("paused")));
     let status = stdout(&scene.hub.reach(&["status"]));
     assert!(status.contains(&format!("reach replay show {plan}")), "{status}");

@@ -199,7 +199,7 @@ fn an_agent_fleet_died() {
     holds(
         &said,
         &[
-            "are held for a decision",
+            "held for a decision",
             "weather-2",
             "orphaned",
             "task-orphaned",

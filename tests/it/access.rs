@@ -197,6 +197,18 @@ async fn r_sec_1_a_token_for_some_capabilities_decides_nothing_about_tasks_of_ot
         limited.post(&path, body).await.problem(403, "capability-not-allowed");
     }
     limited.put("/v1/policies/capabilities", rules).await.problem(403, "capability-not-allowed");
+    // Who offers it would be handed its payloads.
+    let worker = json!({"scopes": ["register", "work"], "agents": ["*"], "capabilities": ["other.cap"]});
+    let worker = world.somebody(worker).await;
+    let offers = |capability: &str| {
+        let offers = [json!({"capability": "other.cap"}), json!({"capability": capability})];
+        json!({"agent_id": "l-1", "transport": {"kind": "pull"}, "max_concurrency": 1, "capabilities": offers})
+    };
+    let refused = worker.post("/v1/agents", offers("text.count")).await;
+    refused.problem_at(403, "capability-not-allowed", "/capabilities/1/capability");
+    let own = json!({"agent_id": "l-1", "transport": {"kind": "pull"}, "max_concurrency": 1,
+        "capabilities": [{"capability": "other.cap"}]});
+    assert_eq!(worker.post("/v1/agents", own).await.status, 200);
     for more in [json!({"undo": true}), json!({"dry_run": true}), json!({"tiers": true})] {
         let mut routing = json!({"capability": "text.count", "reason": "mine"});
         routing.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -252,6 +252,9 @@ async fn r_rec_3_an_orphan_behind_a_newer_success_of_its_session_waits_for_a_wor
     assert_eq!(looked["would_skip"], json!([{"reason": "superseded", "count": 1}]), "{looked}");
     assert_eq!(looked["sample"][0]["skipped"], "superseded", "{looked}");
     let order = order(false);
+    let status = world.dev.get("/v1/status").await.json();
+    let expected = json!({"waiting": 0, "held": 1, "superseded": 1, "more": false});
+    assert_eq!(status["orphans"], expected, "no plan decides it: {status}");
     assert_eq!(world.dev.post("/v1/replays", order).await.status, 202);
     assert_eq!(event_of(&world, "replay-item-skipped").await["skipped"], "superseded");
     let word = json!({"resolution": "hand-over", "reason": "both are wanted"});

@@ -125,7 +125,7 @@ async fn r5_a_plan_over_thirty_orphans_runs_at_its_rate_stands_while_paused_and_
 async fn r3_the_same_plan_twice_lets_each_task_go_once() {
     let hub = Still::new().await;
     let dev = &hub.world.dev;
-    orphans(dev, (0..20).map(|n| json!({"payload": n}))).await;
+    let tasks = orphans(dev, (0..20).map(|n| json!({"payload": n}))).await;
     let select = json!({"agent_id": "w-1"});
     let (first, second) = (hub.start_plan(select.clone(), 40).await, hub.start_plan(select, 40).await);
     let total = |view: &Value| view["total"].as_u64().unwrap();
@@ -138,6 +138,15 @@ async fn r3_the_same_plan_twice_lets_each_task_go_once() {
     let left = |view: &Value| view["skipped"]["moved-on"].as_u64().unwrap_or(0);
     assert_eq!(left(&first) + left(&second), total(&second), "{first} {second}");
     assert_eq!((&first["state"], &second["state"]), (&json!("completed"), &json!("completed")));
+    // A second run by an operator's word: the history says whose, by which plan, and why.
+    let history = dev.get(&format!("/v1/tasks/{}/history", tasks[0])).await.json();
+    let replayed = history["events"].as_array().unwrap().iter().find(|event| event["kind"] == "task-replayed").unwrap();
+    let plans = [&first["replay_id"], &second["replay_id"]];
+    assert!(plans.contains(&&replayed["replay_id"]), "{replayed}");
+    let told = (&replayed["reason"], &replayed["ordered_by"]["token_id"]);
+    assert_eq!(told, (&first["reason"], &json!("dev")), "{replayed}");
+    let text = dev.get(&format!("/v1/tasks/{}/history?format=text", tasks[0])).await.text;
+    assert!(text.contains(&format!("by {} of dev", replayed["replay_id"].as_str().unwrap())), "{text}");
 }
 
 #[tokio::test]

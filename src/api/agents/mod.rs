@@ -76,6 +76,14 @@ async fn register(
     caller.may_register(&agent)?;
     let instance = instance(value.instance.as_deref())?;
     let declared = value.declare(Digest::of(&[&bytes]))?;
+    // Who offers a capability is handed its payloads.
+    for (index, offer) in declared.declaration.offers.iter().enumerate() {
+        if !caller.bearer().can_call(&offer.capability) {
+            let detail = format!("this token may not offer {}", offer.capability);
+            let pointer = format!("/capabilities/{index}/capability");
+            return Err(ApiError::new(Code::CapabilityNotAllowed, detail).at(pointer, "not allowed"));
+        }
+    }
     if let Transport::Http { endpoint } = &declared.declaration.transport {
         // semantics 38: judged by its text here; what its name resolves to is judged at each connect.
         app.guard.check_url(endpoint, Purpose::Agent).map_err(|refusal| {

@@ -37,7 +37,7 @@ fn task(kind: &str, e: &Value) -> Option<String> {
             "retry-due" => "queued again for its next attempt".to_owned(),
             "released" => "given back: queued again".to_owned(),
             "never-started" => "it never started: queued again".to_owned(),
-            "replayed" => "queued again after its agent was gone".to_owned(),
+            "replayed" => "queued again, for another attempt".to_owned(),
             why => format!("queued: {why}"),
         },
         "task-dispatched" => dispatched(e),
@@ -61,7 +61,7 @@ fn task(kind: &str, e: &Value) -> Option<String> {
             "agent-drained" => format!("{}: its agent was drained before it was done", attempt()),
             cause => format!("{}: {cause}", attempt()),
         },
-        "task-replayed" => format!("let back into the queue after {}", attempt()),
+        "task-replayed" => format!("let back into the queue after {}{}{}", attempt(), by_plan(e), because(e)),
         "task-replay-held" => {
             format!("not replayed by itself: superseded by {}, so it waits for a word", text(e, "/superseded_by"))
         }
@@ -85,17 +85,20 @@ fn task(kind: &str, e: &Value) -> Option<String> {
 
 /// A link, from the side of one of its two tasks: by which plan and whose order, with which payload, and why.
 fn redriven(link: &str, e: &Value) -> String {
-    let plan = word(e, "/replay_id").map_or_else(String::new, |plan| {
-        let names = ["/ordered_by/name", "/ordered_by/token_id"];
-        let by = names.into_iter().find_map(|at| word(e, at)).map_or_else(String::new, |by| format!(" of {by}"));
-        format!(" by {plan}{by}")
-    });
     let payload = match text(e, "/payload").as_str() {
         "patched" => ", its payload patched",
         "replaced" => ", with another payload",
         _ => "",
     };
-    format!("{link}{plan}{payload}{}", because(e))
+    format!("{link}{}{payload}{}", by_plan(e), because(e))
+}
+
+/// Which plan did it, if one did, and whose that is.
+fn by_plan(e: &Value) -> String {
+    let Some(plan) = word(e, "/replay_id") else { return String::new() };
+    let names = ["/ordered_by/name", "/ordered_by/token_id"];
+    let by = names.into_iter().find_map(|at| word(e, at)).map_or_else(String::new, |by| format!(" of {by}"));
+    format!(" by {plan}{by}")
 }
 
 fn submitted(e: &Value) -> String {
@@ -162,7 +165,7 @@ fn callback(kind: &str, e: &Value) -> Option<String> {
 
 fn replay(kind: &str, e: &Value) -> Option<String> {
     let item = || format!("item {}, {}", text(e, "/index"), text(e, "/of_reach_id"));
-    Some(match kind {
+    let told = match kind {
         "replay-planned" => {
             format!("{} at {} a second{}", counted(e, "/total", "item"), text(e, "/rate_per_s"), because(e))
         }
@@ -173,12 +176,13 @@ fn replay(kind: &str, e: &Value) -> Option<String> {
         "replay-item-done" => format!("{}: back in the queue", item()),
         "replay-item-skipped" => format!("{}: left alone, {}", item(), text(e, "/skipped")),
         "replay-paused" => format!("nothing more goes until it is resumed{}", because(e)),
-        "replay-resumed" => "the plan goes on".to_owned(),
+        "replay-resumed" => format!("the plan goes on{}", because(e)),
         "replay-rate-changed" => format!("{} a second from now on", text(e, "/rate_per_s")),
         "replay-finished" if text(e, "/ended") == "cancelled" => format!("the rest is called off{}", because(e)),
         "replay-finished" => "every item has its outcome".to_owned(),
         _ => return None,
-    })
+    };
+    Some(format!("{}: {told}", text(e, "/replay_id")))
 }
 
 fn agent(kind: &str, e: &Value) -> Option<String> {

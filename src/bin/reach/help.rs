@@ -180,7 +180,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "reach submit weather.forecast --payload '{\"city\":\"成都\"}'",
             "reach submit text.words --payload @text.json --idempotent --wait 1m",
             "reach submit text.words --payload - --callback https://caller.example/hook",
-            "reach submit --text 'will it rain in Oslo'",
+            "reach submit --text 'weather forecast for Oslo'",
             "reach submit --batch tasks.ndjson --idempotency-key night-42",
         ],
     ),
@@ -198,7 +198,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "reach explain reach_01m8nnzkk1evcsb5b2sv8d9zmf",
             "reach explain weather.forecast --payload '{\"city\":\"成都\"}'",
-            "reach explain --text 'will it rain in Oslo'",
+            "reach explain --text 'weather forecast for Oslo'",
         ],
     ),
     (

@@ -55,6 +55,8 @@ struct Orphans {
     waiting: u64,
     /// Held until their agent returns or somebody decides.
     held: u64,
+    /// Of those, the ones that a newer task of their session has superseded.
+    superseded: u64,
     /// Are there more than were looked at?
     more: More,
 }
@@ -65,6 +67,7 @@ impl Orphans {
         Self {
             waiting: number(standing, "/orphans/waiting"),
             held: number(standing, "/orphans/held"),
+            superseded: number(standing, "/orphans/superseded"),
             more: if more { More::Yes } else { More::No },
         }
     }
@@ -126,7 +129,7 @@ pub(crate) async fn run(context: &Context, _: &Status) -> Outcome {
             "phase": ready, "namespace": standing.get("namespace"), "used": standing.get("used"),
             "suggestions": standing.get("suggestions"), "unserved": standing.get("unserved"), "seq": standing.get("seq"),
             "redriven": standing.get("redriven"), "agents": counts(&agents), "tasks": counts(&tasks), "callbacks": counts(&callbacks),
-            "breakers": standing.get("breakers"), "orphans": {"waiting": orphans.waiting, "held": orphans.held, "more": orphans.more == More::Yes}, "replays": replays, "alerts": alerts.0,
+            "breakers": standing.get("breakers"), "orphans": {"waiting": orphans.waiting, "held": orphans.held, "superseded": orphans.superseded, "more": orphans.more == More::Yes}, "replays": replays, "alerts": alerts.0,
             "look_at": look_at.iter().map(|(what, command)| json!({"what": what, "command": command})).collect::<Vec<_>>(),
         })),
         Format::Table => {
@@ -297,9 +300,14 @@ fn after_an_incident(orphans: Orphans, plans: &[Value]) -> Vec<(String, String)>
         let what = format!("{}, {} come back by themselves", orphans.looked_at(), orphans.waiting);
         look_at.push((what, "reach events --follow --kind task-replayed".to_owned()));
     }
-    if orphans.held > 0 {
-        let what = format!("{}, {} are held for a decision", orphans.looked_at(), orphans.held);
+    let decided_by_plan = orphans.held.saturating_sub(orphans.superseded);
+    if decided_by_plan > 0 {
+        let what = format!("{}, {decided_by_plan} held for a decision", orphans.looked_at());
         look_at.push((what, "reach replay plan --state orphaned --dry-run".to_owned()));
+    }
+    if orphans.superseded > 0 {
+        let what = format!("{}, {} superseded in their sessions", orphans.looked_at(), orphans.superseded);
+        look_at.push((what, "reach tasks list --state orphaned".to_owned()));
     }
     for plan in plans {
         let (state, id) = (field(plan, "/state"), field(plan, "/replay_id"));
@@ -384,10 +392,10 @@ mod tests {
 
     #[test]
     fn what_is_left_of_an_incident_is_named_with_the_next_command() {
-        let orphans = Orphans::of(&json!({"orphans": {"waiting": 1, "held": 2, "more": false}}));
-        assert_eq!(orphans, Orphans { waiting: 1, held: 2, more: More::No });
+        let orphans = Orphans::of(&json!({"orphans": {"waiting": 1, "held": 3, "superseded": 1, "more": false}}));
+        assert_eq!(orphans, Orphans { waiting: 1, held: 3, superseded: 1, more: More::No });
         let many = Orphans { more: More::Yes, ..orphans };
-        assert!(after_an_incident(many, &[])[0].0.starts_with("of the 3 oldest orphaned, 1"));
+        assert!(after_an_incident(many, &[])[0].0.starts_with("of the 4 oldest orphaned, 1"));
         let plans =
             [json!({"state": "running", "replay_id": "replay_x"}), json!({"state": "paused", "replay_id": "replay_y"})];
         let look: Vec<String> =
@@ -396,12 +404,13 @@ mod tests {
             look,
             [
                 "of the orphaned, 1 come back by themselves: reach events --follow --kind task-replayed",
-                "of the orphaned, 2 are held for a decision: reach replay plan --state orphaned --dry-run",
+                "of the orphaned, 2 held for a decision: reach replay plan --state orphaned --dry-run",
+                "of the orphaned, 1 superseded in their sessions: reach tasks list --state orphaned",
                 "a replay plan is running: reach replay watch replay_x",
                 "a replay plan is paused: reach replay show replay_y",
             ]
         );
-        let none = Orphans { waiting: 0, held: 0, more: More::No };
+        let none = Orphans { waiting: 0, held: 0, superseded: 0, more: More::No };
         assert_eq!(after_an_incident(none, &[]), []);
     }
 

@@ -48,7 +48,7 @@ pub(crate) struct Create {
     /// Agents that it may act as: ids, or one trailing *; none when absent
     #[arg(long, value_delimiter = ',')]
     agent: Vec<String>,
-    /// Capabilities that it may call; all when absent
+    /// Capabilities that it may call, decide about and offer; all when absent
     #[arg(long, value_delimiter = ',')]
     capability: Vec<String>,
     /// When it ends (RFC 3339)

@@ -10,6 +10,9 @@ use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{FailureClass, Task};
 
+/// The code of a task that an operator gave up.
+pub const GIVEN_UP: &str = "resolved-by-operator";
+
 /// What an operator can decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resolution {
@@ -53,7 +56,7 @@ pub(super) fn resolve(task: &Task, resolution: Resolution, reason: &Text) -> Dec
         }
         Resolution::Fail => {
             let class = if is_slow { FailureClass::AgentTimeout } else { FailureClass::AgentCrash };
-            events.push(dead_letter(task, failure(class, "resolved-by-operator")));
+            events.push(dead_letter(task, failure(class, GIVEN_UP)));
             StatusKind::DeadLetter
         }
         Resolution::Wait => state,

@@ -7,6 +7,7 @@ use crate::ledger::ids::{Capability, Namespace, ReachId, Seq};
 use crate::ledger::machine::event::{Actor, Event, EventBody, EventKind, HeldWhy, OpenedWhy};
 use crate::ledger::machine::policy::RulesByCapability;
 use crate::ledger::machine::task::Task;
+use crate::ledger::machine::task::resolve::GIVEN_UP;
 use crate::ledger::machine::task::spec::{OrphanPolicy, Text};
 use crate::ledger::machine::task::status::{OrphanCause, SlowCause, StatusKind};
 use crate::ledger::time::Timestamp;
@@ -176,7 +177,8 @@ pub fn wants_task(body: &EventBody) -> Option<ReachId> {
 pub fn classify(event: &Event, beside: Beside<'_>) -> Option<Alert> {
     let standing = |kind| beside.task.filter(|task| task.status.kind() == kind);
     match &event.body {
-        EventBody::TaskDeadLettered(body) => {
+        // An operator's own word is no news.
+        EventBody::TaskDeadLettered(body) if &*body.failure.code != GIVEN_UP => {
             let why = format!("{} ({})", body.failure.code, body.failure.class.name());
             Some(about_task(event, Kind::DeadLetter, body.task, why).of(beside))
         }

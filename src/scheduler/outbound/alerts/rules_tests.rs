@@ -5,6 +5,7 @@ use crate::ledger::ids::{AgentId, AttemptNo, CallbackId, Incarnation, LeaseDiges
 use crate::ledger::machine::callback::CallbackSubject;
 use crate::ledger::machine::event::*;
 use crate::ledger::machine::policy::CapabilityRules;
+use crate::ledger::machine::task::resolve::GIVEN_UP;
 use crate::ledger::machine::task::spec::SlowPolicy;
 use crate::ledger::machine::task::status::{Acked, Delivery, Lease, Status};
 use crate::ledger::machine::task::{Failure, FailureClass};
@@ -76,6 +77,9 @@ fn r_sch_6_every_dead_letter_is_an_alert_of_its_capability_with_its_reason() {
     assert_eq!(alert.group.capability.map(|capability| capability.to_string()).as_deref(), Some("weather.forecast"));
     assert_eq!(alert.subject, ID.to_string());
     assert_eq!(kind(judged(&dead, None)), Some(Kind::DeadLetter), "and one whose task can't be read");
+    let failure = Failure { class: FailureClass::AgentCrash, code: GIVEN_UP.into(), message: None };
+    let given_up = event(TaskDeadLettered { task: ID, failure, attempts: 1 });
+    assert_eq!(judged(&given_up, None), None, "an operator gave it up");
 }
 
 #[test]

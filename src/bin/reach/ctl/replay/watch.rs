@@ -264,7 +264,10 @@ impl Tail {
             field(event, "/replay_id") == self.replay_id && field(event, "/kind").starts_with("replay-item-")
         };
         for event in events.iter().filter(is_item) {
-            self.last.push_back(tame(&meaning(event)));
+            // Which plan it is of, whoever watches it knows.
+            let told = meaning(event);
+            let told = told.strip_prefix(&format!("{}: ", self.replay_id)).unwrap_or(&told);
+            self.last.push_back(tame(told));
         }
         self.last.drain(..self.last.len().saturating_sub(ITEMS));
     }
