@@ -196,6 +196,7 @@ fn merge(live: Found, rows: Found) -> Found {
 
 /// A callback that is sent again.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RedrivenCallback)]
 pub(super) struct Redriven {
     callback_id: String,
     state: &'static str,

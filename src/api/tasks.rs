@@ -13,11 +13,11 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::handle::{Intake, Unavailable, Verdict};
+use crate::ledger::handle::{Intake, Refusal, Unavailable, Verdict};
 use crate::ledger::ids::ReachId;
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::command::Command;
-use crate::ledger::machine::decision::Answer;
+use crate::ledger::machine::decision::{Answer, Rejection};
 use crate::ledger::machine::task::Task;
 use crate::ledger::machine::task::spec::Text;
 use crate::ledger::machine::task::status::StatusKind;
@@ -383,8 +383,13 @@ pub(super) async fn approve_task(
 ) -> ApiResult<Json<Moved>> {
     caller.require(Scope::Operate)?;
     may_decide(&app, &caller, id).await?;
-    let proposal = caller.proposal(Command::ApproveTask { task: id });
-    moved(id, app.ledger.propose(proposal).await)
+    let verdict = app.ledger.propose(caller.proposal(Command::ApproveTask { task: id })).await;
+    if verdict == Err(Refusal::Rejected(Rejection::TaskUnknown)) {
+        // The command brings no row of an ended task: whoever is late is told so, not that it never was.
+        let state = visible(&app, &caller, id).await?.status.kind();
+        return Err(Refusal::Rejected(Rejection::NotAwaitingApproval { state }).into());
+    }
+    moved(id, verdict)
 }
 
 #[cfg(test)]

@@ -96,6 +96,11 @@ impl World {
         self.hub.as_ref().unwrap().ledger().nudge();
     }
 
+    /// The way to everything that the hub knows.
+    pub(crate) fn ledger(&self) -> agent_reach::ledger::handle::Ledger {
+        self.hub.as_ref().unwrap().ledger().clone()
+    }
+
     /// Waits until the hub fails by itself.
     pub(crate) async fn failed(&mut self) -> agent_reach::ledger::sequencer::Fate {
         self.hub.as_mut().unwrap().failed().await

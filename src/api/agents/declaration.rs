@@ -114,7 +114,8 @@ pub(super) enum TransportBody {
 pub(super) struct HealthBody {
     /// 100 to 3,600,000; default 5,000.
     pub interval_ms: Option<u64>,
-    /// A path on the endpoint's origin.
+    /// A path on the endpoint's origin. It is kept with the declaration and not called yet: only heartbeats and other
+    /// calls count as signs of life.
     pub probe: Option<String>,
     /// Above 0, at most 1; default 0.9.
     pub load_threshold: Option<f64>,
@@ -192,7 +193,6 @@ impl Register {
             return Err(ApiError::field("/health/probe", "expected a plain path that begins with one /"));
         }
         match &self.transport {
-            // A probe needs an endpoint: without one it is kept with the declaration and never called.
             TransportBody::Pull {} => Ok(Transport::Pull),
             TransportBody::Http { endpoint } => {
                 short_text("/transport/endpoint", Some(endpoint), 2_048)?;

@@ -154,6 +154,7 @@ struct Heartbeat {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, utoipa::ToSchema)]
+#[schema(as = HeartbeatLoad)]
 #[serde(deny_unknown_fields)]
 struct LoadBody {
     #[serde(default)]

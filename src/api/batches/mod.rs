@@ -85,8 +85,12 @@ pub(super) async fn submit_batch(
 ) -> ApiResult<Response> {
     caller.require(Scope::Submit)?;
     // Else every line of it would be refused, one by one, in a batch that never was.
-    if app.ledger.published().phase.is_short_of_room() {
+    let phase = app.ledger.published().phase;
+    if phase.is_short_of_room() {
         return Err(Unavailable::DiskFull.into());
+    }
+    if phase.is_stopping() {
+        return Err(Unavailable::Stopping.into());
     }
     let (parts, body) = request.into_parts();
     let kind = expect_content_type(&parts.headers, &["application/json", "application/x-ndjson"])?;

@@ -167,7 +167,7 @@ pub(crate) enum OnWaitWord {
     Keep,
     /// It fails.
     Fail,
-    /// It fails with the capability's degraded answer, where there is one.
+    /// As `fail`: no capability can declare a degraded answer yet.
     Degrade,
 }
 

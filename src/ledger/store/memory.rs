@@ -4,7 +4,7 @@
 //! deciding by a flag what survives. Commits are shared, so a copy that ends after the k-th is cheap.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::block::decode_commit;
 use super::{
@@ -41,6 +41,8 @@ pub enum Fault {
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     inner: Mutex<Inner>,
+    /// Told when appends need not hang any more.
+    released: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +54,8 @@ struct Inner {
     appends: u64,
     poisoned: Option<String>,
     space: Option<Space>,
+    /// Appends hang, as on a disk that never answers.
+    is_held: bool,
 }
 
 /// What a crash keeps.
@@ -87,6 +91,17 @@ impl MemoryStore {
         inner.faults.insert(at, fault);
     }
 
+    /// Lets every append hang from now on, as a disk that never answers does; reads go on.
+    pub fn hold_appends(&self) {
+        self.lock().is_held = true;
+    }
+
+    /// Lets appends go on, those that hang included.
+    pub fn let_appends_go(&self) {
+        self.lock().is_held = false;
+        self.released.notify_all();
+    }
+
     /// Pretends that the disk has so much room; `None` means no disk.
     pub fn set_space(&self, space: Option<Space>) {
         self.lock().space = space;
@@ -103,7 +118,7 @@ impl MemoryStore {
         {
             contents.take(Arc::clone(&commit.0));
         }
-        Self { inner: Mutex::new(Inner { contents, space: inner.space, ..Inner::default() }) }
+        Self::with(Inner { contents, space: inner.space, ..Inner::default() })
     }
 
     /// A store that holds the first `commits` commits only: the log cut after the k-th. Snapshots beyond the cut and
@@ -117,7 +132,7 @@ impl MemoryStore {
         }
         let end = contents.head.seq;
         contents.snapshots = inner.contents.snapshots.iter().filter(|(seq, ..)| *seq <= end).cloned().collect();
-        Self { inner: Mutex::new(Inner { contents, ..Inner::default() }) }
+        Self::with(Inner { contents, ..Inner::default() })
     }
 
     /// The commit at that place, from 0, with its rows and bodies: for letting another store grow as this one did.
@@ -138,6 +153,10 @@ impl MemoryStore {
         self.lock().contents.commits.iter().map(|commit| commit.frame.clone()).collect()
     }
 
+    fn with(inner: Inner) -> Self {
+        Self { inner: Mutex::new(inner), released: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,7 +166,7 @@ impl Clone for MemoryStore {
     /// A second store with the same contents and no faults; commits are shared.
     fn clone(&self) -> Self {
         let inner = self.lock();
-        Self { inner: Mutex::new(Inner { contents: inner.contents.clone(), space: inner.space, ..Inner::default() }) }
+        Self::with(Inner { contents: inner.contents.clone(), space: inner.space, ..Inner::default() })
     }
 }
 
@@ -240,7 +259,8 @@ impl Store for MemoryStore {
     }
 
     fn append(&self, commit: &Commit) -> Result<(), AppendError> {
-        let mut inner = self.lock();
+        let held = self.released.wait_while(self.lock(), |inner| inner.is_held);
+        let mut inner = held.unwrap_or_else(PoisonError::into_inner);
         inner.writable()?;
         inner.appends = inner.appends.saturating_add(1);
         let nth = inner.appends;
