@@ -43,6 +43,33 @@ fn verified(data: &Path) -> (i32, Value) {
 }
 
 #[test]
+fn semantics_30_a_write_error_ends_the_hub_with_its_code_and_loses_nothing_that_was_answered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let mut command = std::process::Command::new("sh");
+    // A write beyond the limit is an error then, as on a disk that fails, and no signal.
+    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_reach"), "serve", "--dev"]);
+    command.env("REACH_DEV_TOKEN", TOKEN).envs(crate::hub::NO_MARKS).stdin(std::process::Stdio::null());
+    let hub = Hub::start(command, &data);
+    hub.register("idle-1", "idle.work");
+    let answered: Vec<Value> = (0..20).map(|_| hub.json(&["submit", "idle.work"])).collect();
+    hub.fail_writes_beyond(1);
+    let refused = hub.reach(&["submit", "idle.work"]);
+    assert_ne!(code(&refused), 0, "what is not on the disk is not answered: {}", stdout(&refused));
+    assert_eq!(hub.ended(), 70);
+
+    let again = Hub::dev(&data);
+    let tasks = again.json(&["tasks", "list"]).as_array().cloned().expect("a list");
+    for task in &answered {
+        assert!(tasks.iter().any(|kept| kept["reach_id"] == task["reach_id"]), "{task} is lost");
+    }
+    assert!(tasks.len() <= answered.len() + 1, "{} of {}", tasks.len(), answered.len());
+    assert_eq!(again.json(&["submit", "idle.work"])["state"], "queued");
+    assert_eq!(again.stop(), 0);
+    assert_eq!(verified(&data).0, 0);
+}
+
+#[test]
 fn a_flipped_bit_in_the_journal_is_named_and_one_command_brings_the_hub_back() {
     let (_folder, data) = folder();
     let journal =

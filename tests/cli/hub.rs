@@ -157,6 +157,13 @@ impl Hub {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("it runs");
     }
 
+    /// From now on no write to a file of this process goes beyond so many bytes: the disk fails it.
+    pub(crate) fn fail_writes_beyond(&self, bytes: u64) {
+        let limit = rustix::process::Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, limit).expect("it is ours");
+    }
+
     /// SIGTERM; its exit code, and what it still printed.
     pub(crate) fn stop(self) -> i32 {
         self.signal(Signal::TERM);

@@ -2,6 +2,7 @@
 
 mod advice;
 mod alerts;
+mod callbacks;
 mod damage;
 mod demo;
 mod examples;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::hub::{Hub, TOKEN, reach, stdout, wait_until};
 
 /// Nobody waits longer than this for what must come.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[expect(clippy::disallowed_methods, reason = "measures how long a process takes to end")]
 fn now() -> Instant {
@@ -22,17 +22,17 @@ fn now() -> Instant {
 }
 
 /// A receiver of callbacks that answers when it is told to, or never.
-struct Receiver {
-    url: String,
+pub(crate) struct Receiver {
+    pub(crate) url: String,
     /// One message for each request that has come.
-    came: mpsc::Receiver<()>,
-    /// One message for each request to be answered.
-    answer: mpsc::Sender<()>,
+    pub(crate) came: mpsc::Receiver<()>,
+    /// The status of the answer to each request.
+    pub(crate) answer: mpsc::Sender<u16>,
     requests: Arc<AtomicUsize>,
 }
 
 impl Receiver {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}/hook", listener.local_addr().expect("an address"));
         let (tell, came) = mpsc::channel();
@@ -43,10 +43,12 @@ impl Receiver {
             for mut stream in listener.incoming().map_while(Result::ok) {
                 read_request(&mut stream);
                 counted.fetch_add(1, Ordering::SeqCst);
-                if tell.send(()).is_err() || answers.recv().is_err() {
+                if tell.send(()).is_err() {
                     return;
                 }
-                drop(stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"));
+                let Ok(status) = answers.recv() else { return };
+                let answer = format!("HTTP/1.1 {status} Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                drop(stream.write_all(answer.as_bytes()));
             }
         });
         Self { url, came, answer, requests }
@@ -75,7 +77,7 @@ fn hub(data: &Path, grace_ms: u64) -> Hub {
 }
 
 /// A task that ends at once and calls back; its id.
-fn call_back(hub: &Hub, url: &str) -> String {
+pub(crate) fn call_back(hub: &Hub, url: &str) -> String {
     let body = json!({"capability": "idle.work", "wait_for_agent": true, "callback": {"url": url}});
     let answer = hub.post("/v1/tasks", &body.to_string());
     let id = answer.split("\"reach_id\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an id").to_owned();
@@ -83,7 +85,7 @@ fn call_back(hub: &Hub, url: &str) -> String {
     id
 }
 
-fn events(hub: &Hub, id: &str, kind: &str) -> Vec<Value> {
+pub(crate) fn events(hub: &Hub, id: &str, kind: &str) -> Vec<Value> {
     let history = hub.json(&["history", id]);
     let events = history.get("events").and_then(Value::as_array).expect("events").iter();
     events.filter(|event| event.get("kind").is_some_and(|found| found == kind)).cloned().collect()
@@ -97,7 +99,7 @@ fn a_callback_that_is_answered_within_the_grace_of_a_stop_is_delivered_once() {
     let id = call_back(&first, &receiver.url);
     receiver.came.recv_timeout(PATIENCE).expect("the callback comes");
     first.signal(Signal::TERM);
-    receiver.answer.send(()).expect("it listens");
+    receiver.answer.send(204).expect("it listens");
     assert_eq!(first.ended(), 0);
     let second = hub(&data, 20_000);
     assert_eq!(events(&second, &id, "callback-attempted").len(), 1);
@@ -122,7 +124,7 @@ fn a_receiver_that_hangs_holds_up_a_stop_for_the_grace_alone_and_the_try_is_know
     let second = hub(&data, 700);
     let tried = events(&second, &id, "callback-attempted");
     assert_eq!(tried[0]["error"], "hub-stopped", "{tried:?}");
-    receiver.answer.send(()).expect("it listens"); // To the request that nobody reads the answer of any more.
+    receiver.answer.send(204).expect("it listens"); // To the request that nobody reads the answer of any more.
     receiver.came.recv_timeout(PATIENCE).expect("it is tried again");
     assert_eq!(second.stop(), 0);
 }
