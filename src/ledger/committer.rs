@@ -441,4 +441,18 @@ mod tests {
         }
         assert_eq!([oldest - 1, next].map(|seq| recent.of(Seq(seq))), [None, None]);
     }
+
+    #[test]
+    fn the_watchdog_sees_an_append_for_as_long_as_it_runs_and_none_afterwards() {
+        let watch = AppendWatch::default();
+        assert_eq!(watch.running_for(Millis(5_000)), None, "nothing is under way");
+        watch.begin(Millis(5_000));
+        assert_eq!(watch.running_for(Millis(5_000)), Some(Millis(0)));
+        assert_eq!(watch.running_for(Millis(16_000)), Some(Millis(11_000)));
+        assert_eq!(watch.running_for(Millis(4_000)), Some(Millis(0)), "a clock behind it accuses nobody");
+        watch.end();
+        assert_eq!(watch.running_for(Millis(16_000)), None);
+        watch.begin(Millis(0));
+        assert_eq!(watch.running_for(Millis(2)), Some(Millis(1)), "the first moment of a machine is one, too");
+    }
 }

@@ -243,3 +243,37 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), LaunchEr
 fn first_published(state: &State, head: crate::ledger::store::Head) -> Published {
     Published { seq: head.seq, lineage: head.lineage, ..Published::of(state, Phase::Starting) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::store::memory::MemoryStore;
+    use crate::ledger::time::SimClock;
+
+    async fn started(store: &Arc<MemoryStore>, clock: &Arc<SimClock>, leap: ClockLeap) -> Result<Running, LaunchError> {
+        let (store, clock) = (Arc::clone(store) as Arc<dyn Store>, Arc::clone(clock) as Arc<dyn Clock>);
+        launch(Launch { store, clock, keys: Keys::from_master(&[7; 32]), planners: Vec::new(), leap }).await
+    }
+
+    #[tokio::test]
+    async fn semantics_23_a_start_leaps_no_more_than_seven_days_unless_the_operator_says_so() {
+        let (store, clock) = (Arc::new(MemoryStore::new()), Arc::new(SimClock::new()));
+        let first = started(&store, &clock, ClockLeap::Refuse).await.expect("an empty ledger takes any clock");
+        first.ledger.stop().await.expect("it stops");
+        clock.advance(LONGEST_ADVANCE);
+        let week = started(&store, &clock, ClockLeap::Refuse).await.expect("seven days are a holiday");
+        week.ledger.stop().await.expect("it stops");
+        let head = store.head();
+
+        clock.advance(Millis(LONGEST_ADVANCE.0 + 1));
+        let refused = started(&store, &clock, ClockLeap::Refuse).await.err().expect("one moment more is refused");
+        assert!(matches!(&refused, LaunchError::ClockAhead { ahead } if ahead.0 == LONGEST_ADVANCE.0 + 1), "{refused}");
+        assert!(refused.to_string().contains("--accept-clock"), "{refused}");
+        assert_eq!(store.head(), head, "a refused start writes nothing");
+        let taken = started(&store, &clock, ClockLeap::Accept).await.expect("the operator said so");
+        assert_eq!(taken.ledger.now(), clock.wall());
+        taken.ledger.stop().await.expect("it stops");
+        let again = started(&store, &clock, ClockLeap::Refuse).await.expect("and need not say so again");
+        assert_eq!(again.found.boot, Boot(4), "the refused start took no number");
+    }
+}

@@ -188,7 +188,7 @@ async fn semantics_4_a_second_claim_first_gets_again_what_its_process_holds_unac
 }
 
 #[tokio::test]
-async fn semantics_4_a_claim_whose_caller_is_gone_gives_its_task_back() {
+async fn semantics_4_a_claim_whose_caller_is_gone_takes_nothing_and_what_is_dispatched_waits_for_the_next() {
     let store = Arc::new(MemoryStore::new());
     let running = start(&store).await;
     let ledger = &running.ledger;
@@ -203,7 +203,7 @@ async fn semantics_4_a_claim_whose_caller_is_gone_gives_its_task_back() {
     ledger.propose(dispatch(1)).await.expect("it is taken");
     let held =
         ledger.ask(|state| state.task(ReachId([1; 16])).map(|task| task.status.kind())).await.expect("an answer");
-    assert_eq!(held, Some(StatusKind::Dispatched), "no claim: it waits for its reach timeout or the next claim");
+    assert_eq!(held, Some(StatusKind::Dispatched), "no claim: it waits for the next one or its reach timeout");
 }
 
 #[tokio::test]

@@ -287,6 +287,13 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_far_ahead_is_for_the_operator_and_a_ledger_that_cannot_begin_is_our_own_fault() {
+        let ahead = LaunchError::ClockAhead { ahead: agent_reach::ledger::time::Millis::secs(8 * 86_400) };
+        assert_eq!(starting(&StartError::Launch(ahead)) as i32, 78);
+        assert_eq!(starting(&StartError::Launch(LaunchError::Start("no".to_owned()))) as i32, 70);
+    }
+
+    #[test]
     fn an_answer_that_is_no_problem_document_still_says_its_status() {
         let problem = Problem::of(502, b"<html>");
         assert_eq!(problem.readable(), format!("http-502: {NOT_OURS}"));

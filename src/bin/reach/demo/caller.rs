@@ -40,7 +40,7 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { tasks: BTreeMap::new(), refused: Vec::new(), batches: 0, sent_again: 0, submit_micros: histogram() }
     }
 }

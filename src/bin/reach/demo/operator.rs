@@ -134,8 +134,15 @@ async fn to_its_end(client: &Client, pulse: &Pulse, replay_id: &str) -> Outcome<
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// An operator who found nothing to do.
+    pub(crate) fn idle() -> Brought {
+        let nothing = json!({"total": 0, "by_action": {"redrive": 0}});
+        let plan = json!({"state": "completed", "redriven": 0});
+        Brought { found: nothing.clone(), dry_run: nothing, plan, successors: Vec::new() }
+    }
 
     #[test]
     fn a_plan_that_did_less_than_its_dry_run_said_is_amiss() {

@@ -59,7 +59,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             by_state: BTreeMap::new(),
             lost: BTreeSet::new(),

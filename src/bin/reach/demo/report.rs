@@ -236,3 +236,37 @@ fn ordered(state: &str) -> &'static str {
         _ => "this should not be",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(harm: Harm) -> Value {
+        let report = Report {
+            acknowledged: Acknowledged::new(),
+            findings: Findings::new(),
+            inbox: Inbox::default(),
+            events: Counts::new(),
+            harm,
+            planned: 0,
+            brought: crate::demo::operator::tests::idle(),
+            took: Duration::from_secs(1),
+        };
+        report.json()
+    }
+
+    #[test]
+    fn what_others_read_of_the_json_stands_under_these_names() {
+        let harm = Harm { workers_killed: 2, hub_killed: 1, workers_drained: 1, back_after: Duration::from_millis(7) };
+        let whole = report(harm);
+        for name in ["lost", "finished_twice", "started_twice", "callbacks_missing", "tasks", "planned"] {
+            assert_eq!(whole[name], 0, "{name} in {whole}");
+        }
+        assert_eq!((&whole["kills_survived"], &whole["kept"]), (&json!(3), &json!(true)), "{whole}");
+        let whole = report(Harm { hub_killed: 0, ..harm });
+        assert_eq!((&whole["kills_survived"], &whole["kept"]), (&json!(2), &json!(false)), "{whole}");
+        let broken = whole["promises"].as_array().unwrap().iter().filter(|promise| promise["kept"] == false);
+        let broken: Vec<&Value> = broken.map(|promise| &promise["promise"]).collect();
+        assert_eq!(broken, ["the fleet survives its kills"]);
+    }
+}
