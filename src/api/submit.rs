@@ -395,7 +395,7 @@ pub(super) struct Accepted {
     durability: &'static str,
     deadline: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    receipt: Option<ReceiptBody>,
+    pub receipt: Option<ReceiptBody>,
     /// When the idempotency key is forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     idempotency_key_until: Option<String>,

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::ledger::handle::Receipt;
 use crate::ledger::ids::Digest;
@@ -26,7 +26,7 @@ pub const ROW_BYTES: usize = 1 << 10;
 pub const MAX_REASON: usize = 1_000;
 
 /// Proof that an event is in the ledger (semantics 25).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = Receipt)]
 pub struct ReceiptBody {
     /// Its place in the ledger.

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::ledger::handle::Unavailable;
-use crate::ledger::ids::{BatchId, ReachId};
+use crate::ledger::handle::{Receipt, Unavailable};
+use crate::ledger::ids::{BatchId, ReachId, Seq};
 use crate::ledger::machine::access::Scope;
 use crate::ledger::machine::batch::{Batch, BatchPhase};
-use crate::ledger::store::{BodyKey, BodyKind, FinishedFilter};
+use crate::ledger::machine::task::Task;
+use crate::ledger::store::{BodyKey, BodyKind, FinishedFilter, StoredEvent};
 use crate::ledger::time::Millis;
 
 use super::super::App;
@@ -20,10 +21,13 @@ use super::super::error::{ApiError, ApiResult, Code, ProblemSchema, Thing};
 use super::super::extract::{Caller, Id, Json, Query};
 use super::super::render;
 use super::super::submit::Accepted;
+use super::super::wire::ReceiptBody;
 use super::BatchAnswer;
 
 /// Tasks looked at in one question or read.
 const LOOK: usize = 5_000;
+/// Events read at a time.
+const READ: usize = 512;
 /// Batches of so many lines show their outcomes unasked.
 const SHOWN: u32 = 1_000;
 /// A repeat waits so long for the first call to close its batch.
@@ -38,6 +42,9 @@ pub(in crate::api) struct Outcome {
     reach_id: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     replayed: bool,
+    /// Of its submission.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<ReceiptBody>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,17 +80,18 @@ impl Outcome {
     /// The outcome of the line at `index`.
     pub(super) fn new(index: u32, result: ApiResult<Accepted>) -> Self {
         match result {
-            Ok(accepted) => Self {
+            Ok(mut accepted) => Self {
                 index,
                 reach_id: Some(accepted.task.to_string()),
                 replayed: accepted.replayed,
+                receipt: accepted.receipt.take(),
                 warnings: accepted.into_warnings(),
                 problem: None,
             },
             Err(problem) => {
                 // A problem is always JSON.
                 let problem = serde_json::value::to_raw_value(&problem).ok();
-                Self { index, reach_id: None, replayed: false, warnings: Vec::new(), problem }
+                Self { index, reach_id: None, replayed: false, receipt: None, warnings: Vec::new(), problem }
             }
         }
     }
@@ -214,7 +222,7 @@ async fn closed(app: &App, id: BatchId) -> ApiResult<Batch> {
 /// An outcome a line, by index: the accepted ones from their tasks, the others as they were kept.
 async fn outcomes(app: &App, batch: &Batch, kept: Vec<Outcome>) -> ApiResult<Vec<Outcome>> {
     let id = batch.id;
-    let mut found: BTreeMap<u32, ReachId> = BTreeMap::new();
+    let mut found: BTreeMap<u32, (ReachId, Option<Seq>)> = BTreeMap::new();
     // A batch's tasks are drawn after the batch, so their ids lie above its own.
     let mut from = Some(ReachId(id.0));
     while let Some(start) = from {
@@ -224,7 +232,8 @@ async fn outcomes(app: &App, batch: &Batch, kept: Vec<Outcome>) -> ApiResult<Vec
                 let mut tasks = Vec::new();
                 let mut range = state.tasks().range(start..);
                 for (reach_id, task) in range.by_ref().take(LOOK) {
-                    tasks.extend(task.spec.batch.filter(|(of, _)| *of == id).map(|(_, index)| (index, *reach_id)));
+                    let of_batch = task.spec.batch.filter(|(of, _)| *of == id);
+                    tasks.extend(of_batch.map(|(_, index)| (index, (*reach_id, task.seqs.first().copied()))));
                 }
                 (tasks, range.next().map(|(reach_id, _)| *reach_id))
             })
@@ -237,21 +246,34 @@ async fn outcomes(app: &App, batch: &Batch, kept: Vec<Outcome>) -> ApiResult<Vec
     while u32::try_from(found.len()).unwrap_or(u32::MAX) < batch.accepted {
         let filter = FinishedFilter { batch: Some(id), ..FinishedFilter::default() };
         let rows = app.ledger.finished(batch.namespace.clone(), filter, before, LOOK).await?;
-        before = rows.last().map(crate::ledger::machine::task::Task::id);
+        before = rows.last().map(Task::id);
         let end = rows.len() < LOOK;
-        found.extend(rows.iter().filter_map(|task| task.spec.batch.map(|(_, index)| (index, task.id()))));
+        let of_batch = |task: &Task| Some((task.spec.batch?.1, (task.id(), task.seqs.first().copied())));
+        found.extend(rows.iter().filter_map(of_batch));
         if end {
             break;
         }
     }
-    let outcome = |(index, task): (u32, ReachId)| Outcome {
-        index,
-        reach_id: Some(task.to_string()),
-        replayed: false,
-        warnings: Vec::new(),
-        problem: None,
-    };
-    let mut all: BTreeMap<u32, Outcome> = found.into_iter().map(|line| (line.0, outcome(line))).collect();
+    let mut all = of_tasks(app, found.into_iter().collect()).await?;
     all.extend(kept.into_iter().map(|kept| (kept.index, kept)));
     Ok(all.into_values().collect())
+}
+
+/// The outcomes of accepted lines, each with the receipt of its task's submission.
+async fn of_tasks(app: &App, lines: Vec<(u32, (ReachId, Option<Seq>))>) -> ApiResult<BTreeMap<u32, Outcome>> {
+    let mut all = BTreeMap::new();
+    for lines in lines.chunks(READ) {
+        let submitted = app.ledger.events_at(lines.iter().filter_map(|(_, (_, seq))| *seq).collect()).await?;
+        let receipt = |stored: &StoredEvent| Receipt { seq: stored.event.seq, hash: stored.hash() };
+        let receipts: BTreeMap<Seq, Receipt> =
+            submitted.iter().map(|stored| (stored.event.seq, receipt(stored))).collect();
+        all.extend(lines.iter().map(|(index, (task, seq))| {
+            let receipt = seq.and_then(|seq| receipts.get(&seq)).cloned().map(ReceiptBody::from);
+            let reach_id = Some(task.to_string());
+            let outcome =
+                Outcome { index: *index, reach_id, replayed: false, receipt, warnings: Vec::new(), problem: None };
+            (*index, outcome)
+        }));
+    }
+    Ok(all)
 }
