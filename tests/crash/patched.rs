@@ -60,8 +60,11 @@ async fn kill_while_it_is_made(client: &Client, mut process: HubProcess, key: &s
     let began = SystemClock.monotonic();
     let (status, found) = client.post("/v1/replays", look).await;
     let took = Duration::from_millis(SystemClock.monotonic().0 - began.0);
-    let fits = json!({"accepted": DEAD - DEAD / BY_REFERENCE, "refused": DEAD / BY_REFERENCE});
-    assert_eq!((status, &found["payload_patch"]), (200, &fits), "{found}");
+    let patch = &found["payload_patch"];
+    let fits = (json!(DEAD - DEAD / BY_REFERENCE), json!(DEAD / BY_REFERENCE));
+    assert_eq!((status, (&patch["accepted"], &patch["refused"])), (200, (&fits.0, &fits.1)), "{found}");
+    let new = &patch["in_no_payload"][0];
+    assert_eq!(new["pointer"], "/payload_patch/keep/deep/new", "none has it yet: {found}");
     let (mut without, mut unanswered) = (0, 0);
     for tenths in TENTHS {
         let (caller, key) = (client.clone(), key.to_owned());
