@@ -215,9 +215,12 @@ fn is_held_back(evidence: &Evidence<'_>, task: ReachId, by: Seq) -> bool {
     life.is_some_and(|life| matches!(last(life, by), Some(EventBody::TaskReplayHeld(_))))
 }
 
-/// What happened to a task last before that event.
+/// What moved a task last before that event: a report that was refused does not, nor does a verdict on its payload.
 fn last<'a>(life: &Life<'a>, by: Seq) -> Option<&'a EventBody> {
-    let mut own = life.events.iter().filter(|event| event.seq < by && event.body.callback_subject().is_none());
+    let is_aside =
+        |body: &EventBody| matches!(body, EventBody::TaskStaleReportRefused(_) | EventBody::TaskSchemaChecked(_));
+    let moves = |body: &EventBody| body.callback_subject().is_none() && !is_aside(body);
+    let mut own = life.events.iter().filter(|event| event.seq < by && moves(&event.body));
     own.next_back().map(|event| &event.body)
 }
 
