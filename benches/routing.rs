@@ -14,10 +14,7 @@ use agent_reach::ledger::machine::agent::{CapabilityKind, Declaration, Offer, Pr
 use agent_reach::ledger::machine::command::{Command, Proposal, Report, Word};
 use agent_reach::ledger::machine::event::{Actor, AlreadyDone};
 use agent_reach::ledger::machine::step::step;
-use agent_reach::ledger::machine::task::spec::{
-    AbsentAgents, Approval, Idempotence, OnWait, OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy,
-    Submission,
-};
+use agent_reach::ledger::machine::task::spec::{Idempotence, OrphanPolicy, Qos, Requires, Submission};
 use agent_reach::ledger::planner::Planner as _;
 use agent_reach::ledger::time::{Millis, SimClock, Timestamp};
 use agent_reach::scheduler::plan::Scheduler;
@@ -187,38 +184,13 @@ impl Bench {
             region: None,
             version: Some("^2".into()),
         };
+        let caller = FairnessKey::new(&format!("caller-{}", self.tasks % CALLERS))?;
         let submission = Submission {
-            reach_id: ReachId(id),
-            capability: self.capability.clone(),
-            payload: None,
-            payload_ref: None,
             qos,
             idempotence: Idempotence::Declared,
-            lifetime: Millis::secs(86_400),
-            deadline: None,
-            not_before: None,
-            reach_timeout: Millis::secs(3),
-            work_timeout: Millis::secs(60),
-            sync_wait: None,
-            retry: RetryPolicy::default(),
-            slow_reach: SlowPolicy::Wait,
             orphan: OrphanPolicy::Replay,
-            on_wait: OnWait::Keep,
-            session: None,
-            context_path: None,
-            labels: Vec::new(),
-            parent: None,
-            fairness_key: FairnessKey::new(&format!("caller-{}", self.tasks % CALLERS))?,
-            cost_budget: None,
-            sensitivity: None,
-            approval: Approval::NotNeeded,
             requires: requires.into(),
-            schemas: SchemaVerdicts::default(),
-            preferred_agent: None,
-            absent_agents: AbsentAgents::Wait,
-            callback: None,
-            idempotency: None,
-            batch: None,
+            ..Submission::plain(ReachId(id), self.capability.clone(), caller)
         };
         let command = Command::SubmitTask { submission: Arc::new(submission), bound: None, routed: None };
         self.apply(Actor::Token(TokenId::new("bench")?), command)

@@ -27,10 +27,7 @@ use crate::ledger::machine::due::Subject;
 use crate::ledger::machine::event::{Actor, AlreadyDone, Event, EventBody, TaskDispatched};
 use crate::ledger::machine::routing::{RoutingChange, RoutingRules};
 use crate::ledger::machine::step::{ImpossibleTransition, step};
-use crate::ledger::machine::task::spec::{
-    AbsentAgents, Approval, DEFAULT_LIFETIME, DEFAULT_REACH_TIMEOUT, DEFAULT_WORK_TIMEOUT, Idempotence, OnWait,
-    OrphanPolicy, Qos, Requires, RetryPolicy, SchemaVerdicts, SlowPolicy, Submission,
-};
+use crate::ledger::machine::task::spec::{Idempotence, OrphanPolicy, Submission};
 use crate::ledger::machine::task::status::StatusKind;
 use crate::ledger::machine::task::{Failure, FailureClass};
 use crate::ledger::planner::Planner;
@@ -110,37 +107,9 @@ impl Job {
         fairness_key: FairnessKey,
     ) -> Self {
         let submission = Submission {
-            reach_id,
-            capability,
-            payload: None,
-            payload_ref: None,
-            qos: Qos::Normal,
             idempotence: Idempotence::Declared,
-            lifetime: DEFAULT_LIFETIME,
-            deadline: None,
-            not_before: None,
-            reach_timeout: DEFAULT_REACH_TIMEOUT,
-            work_timeout: DEFAULT_WORK_TIMEOUT,
-            sync_wait: None,
-            retry: RetryPolicy::default(),
-            slow_reach: SlowPolicy::Wait,
             orphan: OrphanPolicy::Replay,
-            on_wait: OnWait::Keep,
-            session: None,
-            context_path: None,
-            labels: Vec::new(),
-            parent: None,
-            fairness_key,
-            cost_budget: None,
-            sensitivity: None,
-            approval: Approval::NotNeeded,
-            requires: Requires::nothing(),
-            schemas: SchemaVerdicts::default(),
-            preferred_agent: None,
-            absent_agents: AbsentAgents::Wait,
-            callback: None,
-            idempotency: None,
-            batch: None,
+            ..Submission::plain(reach_id, capability, fairness_key)
         };
         Self { at, namespace, caller, submission, tries: Vec::new() }
     }

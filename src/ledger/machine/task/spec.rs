@@ -307,6 +307,47 @@ pub struct Submission {
     pub batch: Option<(BatchId, u32)>,
 }
 
+impl Submission {
+    /// One that says nothing but what, and by what the queue is shared: every default of the API, no payload, nobody to
+    /// tell. It waits where nobody offers the capability.
+    #[must_use]
+    pub fn plain(reach_id: ReachId, capability: Capability, fairness_key: FairnessKey) -> Self {
+        Self {
+            reach_id,
+            capability,
+            payload: None,
+            payload_ref: None,
+            qos: Qos::Normal,
+            idempotence: Idempotence::NotDeclared,
+            lifetime: DEFAULT_LIFETIME,
+            deadline: None,
+            not_before: None,
+            reach_timeout: DEFAULT_REACH_TIMEOUT,
+            work_timeout: DEFAULT_WORK_TIMEOUT,
+            sync_wait: None,
+            retry: RetryPolicy::default(),
+            slow_reach: SlowPolicy::Wait,
+            orphan: OrphanPolicy::Hold,
+            on_wait: OnWait::Keep,
+            session: None,
+            context_path: None,
+            labels: Vec::new(),
+            parent: None,
+            fairness_key,
+            cost_budget: None,
+            sensitivity: None,
+            approval: Approval::NotNeeded,
+            requires: Requires::nothing(),
+            schemas: SchemaVerdicts::default(),
+            preferred_agent: None,
+            absent_agents: AbsentAgents::Wait,
+            callback: None,
+            idempotency: None,
+            batch: None,
+        }
+    }
+}
+
 /// Must a person approve first?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Approval {
